@@ -1,0 +1,1 @@
+"""Penstock: elastic, cost-aware stream processing on Apache Spark."""

@@ -1,0 +1,49 @@
+"""The only place that reads the time of day or sleeps.
+
+Everything else is handed a clock, so that a simulated run and a real one execute the same code.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time in seconds and waits. `now_s` never blocks; `wait_until` may."""
+
+    def now_s(self) -> float:
+        """The present instant, in seconds since an epoch of the clock's own."""
+        ...
+
+    def wait_until(self, instant_s: float) -> None:
+        """Return once `now_s() >= instant_s`; at once if that is already so."""
+        ...
+
+
+class WallClock:
+    """The machine's clock: seconds since 1970."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def wait_until(self, instant_s: float) -> None:
+        """Sleep until the instant is reached."""
+        while (remaining_s := instant_s - time.time()) > 0:
+            time.sleep(min(remaining_s, 0.5))
+
+
+class VirtualClock:
+    """A clock that jumps: waiting for an instant makes it that instant at once."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+
+    def now_s(self) -> float:
+        """The virtual instant."""
+        return self._now_s
+
+    def wait_until(self, instant_s: float) -> None:
+        """Jump forward to the instant; never back."""
+        self._now_s = max(self._now_s, instant_s)

@@ -1,0 +1,143 @@
+"""Leases and the ledger: what machines cost, exactly.
+
+A lease is paid in billing time units (BTU): every started one is paid whole, a lease that is not
+ended goes on into the next one, and ending early wastes the rest. Money is Decimal throughout.
+The ledger is the list of charges; its total always equals the sum over the leases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A host's paid time."""
+
+    host: str
+    site: str
+    flavour: str
+    started_s: float
+    btu_s: float
+    price_per_btu: Decimal
+    units: int = 1
+    """Billing time units paid so far."""
+    ended_s: float | None = None
+    currency: str = ""
+
+    @property
+    def paid_until_s(self) -> float:
+        """The end of the time paid so far."""
+        return self.started_s + self.units * self.btu_s
+
+    @property
+    def cost(self) -> Decimal:
+        """What the lease has cost so far."""
+        return self.units * self.price_per_btu
+
+    @property
+    def open(self) -> bool:
+        """Whether the host is still leased."""
+        return self.ended_s is None
+
+    def remaining_s(self, now_s: float) -> float:
+        """Paid time left at an instant; never negative."""
+        return max(0.0, self.paid_until_s - now_s)
+
+    def units_due(self, now_s: float) -> int:
+        """Units that have to be paid at an instant: every started one, the first at once."""
+        until_s = now_s if self.ended_s is None else self.ended_s
+        # The tolerance keeps an instant computed as start + n * BTU from starting unit n + 1.
+        return max(1, math.ceil((until_s - self.started_s) / self.btu_s - 1e-9))
+
+    def paid_through(self, units: int) -> Lease:
+        """The lease with so many units paid in all; it never becomes fewer."""
+        return replace(self, units=max(self.units, units))
+
+    def ended(self, now_s: float) -> Lease:
+        """The lease ended now: units started by then are paid, the paid rest is wasted."""
+        closed = replace(self, ended_s=now_s)
+        return closed.paid_through(closed.units_due(now_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One entry of the ledger: some billing time units of one lease, paid at an instant."""
+
+    host: str
+    at_s: float
+    units: int
+    amount: Decimal
+    reason: str
+
+
+class Ledger:
+    """Every lease and every charge of a run; the one place where money is counted."""
+
+    def __init__(self, leases: Iterable[Lease] = (), charges: Iterable[Charge] = ()) -> None:
+        self._leases: dict[str, Lease] = {lease.host: lease for lease in leases}
+        self._charges: list[Charge] = list(charges)
+
+    @property
+    def leases(self) -> dict[str, Lease]:
+        """Every lease by host, ended ones too. Do not change it."""
+        return self._leases
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Every charge so far, oldest first."""
+        return tuple(self._charges)
+
+    @property
+    def total(self) -> Decimal:
+        """The bill: the sum of the charges."""
+        return sum((charge.amount for charge in self._charges), Decimal(0))
+
+    def open_leases(self) -> dict[str, Lease]:
+        """Leases of hosts not yet released, by host."""
+        return {host: lease for host, lease in self._leases.items() if lease.open}
+
+    def lease(self, lease: Lease, reason: str) -> Charge | None:
+        """Book a new lease and its first unit; None where the host is leased already (said again)."""
+        if lease.host in self._leases:
+            return None
+        self._leases[lease.host] = lease
+        return self._charge(lease.host, lease.started_s, lease.units, reason)
+
+    def prolong(self, host: str, now_s: float, reason: str) -> Charge | None:
+        """Pay one further unit ahead; None where the lease is over or the unit after this one is paid."""
+        lease = self._leases.get(host)
+        if lease is None or not lease.open or lease.units > lease.units_due(now_s):
+            return None
+        return self._pay(host, lease.units + 1, now_s, reason)
+
+    def settle(self, now_s: float) -> list[Charge]:
+        """Pay every unit that has started by now on an open lease: nobody gets time for nothing."""
+        charges = []
+        for host, lease in self._leases.items():
+            if lease.open and lease.units_due(now_s) > lease.units:
+                charges.append(self._pay(host, lease.units_due(now_s), now_s, "lease ran on"))
+        return charges
+
+    def end(self, host: str, now_s: float) -> Charge | None:
+        """End a lease now, paying what had started; None where nothing more is due or it had ended."""
+        lease = self._leases.get(host)
+        if lease is None or not lease.open:
+            return None
+        closed = lease.ended(now_s)
+        self._leases[host] = closed
+        extra = closed.units - lease.units
+        return self._charge(host, now_s, extra, "units started before release") if extra else None
+
+    def _pay(self, host: str, units: int, now_s: float, reason: str) -> Charge:
+        lease = self._leases[host]
+        self._leases[host] = lease.paid_through(units)
+        return self._charge(host, now_s, units - lease.units, reason)
+
+    def _charge(self, host: str, now_s: float, units: int, reason: str) -> Charge:
+        charge = Charge(host, now_s, units, units * self._leases[host].price_per_btu, reason)
+        self._charges.append(charge)
+        return charge

@@ -1,0 +1,127 @@
+"""Quantities with units, read at the edge of the system: "5 s", "2 GiB", "0.10 USD/h".
+
+Inside, a duration is a float in seconds, memory an integer in MiB, a rate a float a second
+and money a Decimal. Names carry the unit (`_s`, `_mib`, `_per_s`), so nothing is converted twice.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from penstock.errors import QuantityError
+
+_NUMBER = r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_QUANTITY = re.compile(rf"^\s*{_NUMBER}\s*(?P<unit>[A-Za-zµ%/]*)\s*$")
+
+DURATION_UNITS_S = {
+    "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
+    "min": 60.0, "m": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
+}  # fmt: skip
+MEMORY_UNITS_MIB = {
+    "KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0, "TiB": 1024.0**2,
+    "kB": 1e3 / 2**20, "KB": 1e3 / 2**20, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20, "TB": 1e12 / 2**20,
+    "k": 1 / 1024, "m": 1.0, "g": 1024.0, "M": 1.0, "G": 1024.0,
+}  # fmt: skip
+RATE_UNITS_PER_S = {
+    "/s": 1.0, "/sec": 1.0, "/min": 1 / 60, "/m": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400, "/ms": 1e3,
+}  # fmt: skip
+
+
+def _split(value: object, what: str, example: str) -> tuple[float, str]:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise QuantityError(f"expected {what} such as {example}, got {value!r}")
+    if isinstance(value, (int, float)):
+        return float(value), ""
+    match = _QUANTITY.match(value)
+    if match is None:
+        raise QuantityError(f"expected {what} such as {example}, got {value!r}")
+    return float(match["number"]), match["unit"]
+
+
+def _scaled(value: object, units: dict[str, float], plain: float, what: str, example: str) -> float:
+    number, unit = _split(value, what, example)
+    if unit == "":
+        return number * plain
+    if unit not in units:
+        known = ", ".join(units)
+        raise QuantityError(
+            f"{value!r} has the unit {unit!r}, expected {what} such as {example} (units: {known})"
+        )
+    return number * units[unit]
+
+
+def duration_s(value: object) -> float:
+    """Read a duration such as "250 ms", "5 s", "10 min" or "1 h"; a plain number is in seconds."""
+    return _scaled(value, DURATION_UNITS_S, 1.0, "a duration", '"5 s"')
+
+
+def memory_mib(value: object) -> int:
+    """Read an amount of memory such as "512 MiB" or "2 GiB"; a plain number is in MiB."""
+    return round(_scaled(value, MEMORY_UNITS_MIB, 1.0, "an amount of memory", '"2 GiB"'))
+
+
+def rate_per_s(value: object) -> float:
+    """Read a rate such as "100/s" or "6000/min"; a plain number is per second."""
+    return _scaled(value, RATE_UNITS_PER_S, 1.0, "a rate", '"100/s"')
+
+
+def ratio(value: object) -> float:
+    """Read a ratio such as 0.8 or "80 %"."""
+    return _scaled(value, {"%": 0.01}, 1.0, "a ratio", '0.8 or "80 %"')
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a host costs: an exact amount for a span of time."""
+
+    amount: Decimal
+    per_s: float | None
+    """The span the amount is for; None means "for one billing time unit"."""
+    currency: str = ""
+
+    def for_span(self, span_s: float) -> Decimal:
+        """The exact price of a span, for example of one billing time unit."""
+        if self.per_s is None:
+            return self.amount
+        return self.amount * Decimal(str(span_s)) / Decimal(str(self.per_s))
+
+
+_PRICE = re.compile(rf"^\s*{_NUMBER}\s*(?P<currency>[A-Za-z€$£]*)\s*(?:/\s*(?P<span>[A-Za-z]+))?\s*$")
+
+
+def price(value: object) -> Price:
+    """Read a price such as "0.10 USD/h" or "3" (an amount for each billing time unit)."""
+    if isinstance(value, Price):
+        return value
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return Price(Decimal(str(value)), None)
+    match = _PRICE.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise QuantityError(f'expected a price such as "0.10 USD/h", got {value!r}')
+    span = match["span"]
+    if span is not None and span.lower() != "btu" and span not in DURATION_UNITS_S:
+        raise QuantityError(f'{value!r} is for a {span!r}, expected a price such as "0.10 USD/h" or "3/BTU"')
+    try:
+        amount = Decimal(match["number"])
+    except InvalidOperation:  # pragma: no cover - the pattern admits only numbers
+        raise QuantityError(f"expected a price, got {value!r}") from None
+    per_s = None if span is None or span.lower() == "btu" else DURATION_UNITS_S[span]
+    return Price(amount, per_s, match["currency"] or "")
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration the way a person would: "850 ms", "12.5 s", "3 min 20 s", "2 h 05 min"."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    if seconds < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min" + (f" {rest:02d} s" if rest else "")
+    hours, rest = divmod(round(seconds / 60), 60)
+    return f"{hours} h" + (f" {rest:02d} min" if rest else "")
