@@ -1,0 +1,56 @@
+"""Placement: which host takes an instance, and which flavour is leased when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.topology.model import HostFlavour, Site, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room left on a host: cores and memory."""
+
+    cores: float
+    memory_mib: int
+
+    def holds(self, cores: float, memory_mib: int) -> bool:
+        """Whether an instance of these needs fits."""
+        # Needs such as 0.1 + 0.2 cores must not fail on the last bit.
+        return self.cores >= cores - 1e-9 and self.memory_mib >= memory_mib
+
+    def less(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is placed."""
+        return Room(self.cores - cores, self.memory_mib - memory_mib)
+
+    def more(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is gone."""
+        return Room(self.cores + cores, self.memory_mib + memory_mib)
+
+
+def flavour_to_lease(
+    topology: Topology, unit: str, leased: Mapping[str, Mapping[str, int]]
+) -> tuple[Site, HostFlavour] | str:
+    """The site and flavour to lease for an instance of a unit: first allowed site, least price a core.
+
+    `leased` counts the living hosts by site and flavour. Where nothing can be leased, the answer is the
+    reason in words.
+    """
+    cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
+    obstacles: list[str] = []
+    for site in topology.sites_of(unit):
+        counts = leased.get(site.name, {})
+        if sum(counts.values()) >= site.max_hosts:
+            obstacles.append(f"site {site.name} has its {site.max_hosts} hosts")
+            continue
+        fitting = [f for f in site.flavours if Room(f.cores, f.memory_mib).holds(cores, memory_mib)]
+        free = [f for f in fitting if f.max_hosts is None or counts.get(f.name, 0) < f.max_hosts]
+        if free:
+            return site, min(free, key=lambda flavour: float(flavour.price_per_btu) / flavour.cores)
+        obstacles.append(
+            f"site {site.name} has no more hosts of a fitting flavour"
+            if fitting
+            else f"no flavour of site {site.name} holds {cores:g} cores and {memory_mib} MiB"
+        )
+    return "; ".join(obstacles)

@@ -1,0 +1,37 @@
+"""Policy `fixed`: a constant number of instances; the over- and under-provisioned baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.policies.actions import Action
+from penstock.policies.planning import Plan
+from penstock.policies.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Keep a constant number of instances: `instances`, or what the unit started with."""
+
+    name: ClassVar[str] = "fixed"
+    instances: int | None = None
+    """Instances to keep; none means the unit's initial number."""
+
+    def decide(self, view: View) -> tuple[Action, ...]:
+        """Start or stop instances until the constant number is there."""
+        plan = Plan(view)
+        for name in view.units:
+            unit = view.topology.unit_by_name[name]
+            wanted = unit.initial_instances if self.instances is None else self.instances
+            wanted = min(max(wanted, unit.min_instances, 1), unit.max_instances)
+            count = plan.count(name)
+            reason = f"fixed: {count} instances, {wanted} wanted"
+            if count == wanted:
+                plan.hold(name, reason)
+            while plan.count(name) < wanted and plan.start(name, reason):
+                pass
+            while plan.count(name) > wanted and plan.stop(plan.instances(name)[-1], reason):
+                pass
+        plan.release_empty_hosts()
+        return plan.actions
