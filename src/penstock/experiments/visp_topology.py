@@ -37,6 +37,9 @@ HOST_MEMORY_MIB = 7168
 PRICE_PER_10_MIN = Decimal(1)
 """The paper's linear pricing: 1, 3 and 6 for a billing time unit of 10, 30 and 60 minutes."""
 
+BASELINE = Choice("threshold")
+STEPWISE = Choice("stepwise")
+
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
@@ -78,8 +81,8 @@ TABLE_1: dict[str, float] = {"availability": 5 / 16, "production": 1 / 16, "temp
 def visp_topology(
     *,
     btu_s: float = 3600.0,
-    policy: Choice = Choice("threshold"),
-    workload: Choice = Choice("stepwise"),
+    policy: Choice = BASELINE,
+    workload: Choice = STEPWISE,
     slots: int = SLOTS,
     max_instances: int = 50,
     max_hosts: int = 100,
