@@ -6,9 +6,16 @@ Nothing here decides when to scale; it only answers where, and remembers what wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
-from penstock.infrastructure.deployment import HOST_ALIVE, HostState, Instance, InstanceState
+from penstock.infrastructure.deployment import (
+    HOST_ALIVE,
+    Deployment,
+    Host,
+    HostState,
+    Instance,
+    InstanceState,
+)
 from penstock.infrastructure.placement import Room, flavour_to_lease
 from penstock.policies.actions import (
     Action,
@@ -212,3 +219,38 @@ class Plan:
             room = self.room.get(instance.host)
             if room is not None:
                 self.room[instance.host] = room.more(instance.cores, instance.memory_mib)
+
+
+def projected(view: View, actions: Sequence[Action]) -> Deployment:
+    """The deployment once these actions are carried out, as far as it can be known beforehand."""
+    hosts = dict(view.deployment.hosts)
+    instances = dict(view.deployment.instances)
+    topology = view.topology
+
+    def begin(name: str, unit: str, host: str | None) -> None:
+        cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
+        instances[name] = Instance(name, unit, host, InstanceState.REQUESTED, cores, memory_mib, view.now_s)
+
+    def leave(name: str) -> None:
+        instance = instances.get(name)
+        if instance is None:
+            return
+        if instance.state is InstanceState.RUNNING:
+            instances[name] = instance.moved(InstanceState.RETIRING)
+        elif instance.state is not InstanceState.RETIRING:
+            del instances[name]
+
+    for action in actions:
+        if isinstance(action, LeaseHost):
+            flavour = topology.site_by_name[action.site].flavour(action.flavour)
+            hosts[action.host] = Host(action.host, action.site, flavour, HostState.REQUESTED, view.now_s)
+        elif isinstance(action, ReleaseHost):
+            hosts.pop(action.host, None)
+        elif isinstance(action, StartInstance):
+            begin(action.instance, action.unit, action.host)
+        elif isinstance(action, StopInstance):
+            leave(action.instance)
+        elif isinstance(action, MigrateInstance):
+            leave(action.instance)
+            begin(action.replacement, action.unit, action.to_host)
+    return Deployment(hosts, instances)

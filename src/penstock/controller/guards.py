@@ -1,0 +1,224 @@
+"""Guards: what every policy's wishes must pass, whatever the policy.
+
+Each guard looks at one proposed action and returns a reason to refuse it, or None. They run in a fixed
+order on a running tally of what was already allowed in this tick, so two wishes that are harmless alone
+cannot together break a bound. A refused action is recorded with its reason; it is never dropped silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.infrastructure.deployment import HOST_ALIVE, HostState
+from penstock.infrastructure.placement import Room
+from penstock.policies.actions import (
+    Action,
+    Hold,
+    LeaseHost,
+    MigrateInstance,
+    ProlongLease,
+    ReleaseHost,
+    StartInstance,
+    StopInstance,
+)
+from penstock.policies.view import View
+
+SECONDS_A_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An action with what the guards say: `refused` is None where it may be enacted."""
+
+    action: Action
+    policy: str
+    refused: str | None = None
+
+
+@dataclass
+class _Tally:
+    """What this tick has allowed so far, on top of what exists."""
+
+    counts: dict[str, int]
+    started: dict[str, int] = field(default_factory=dict)
+    stopped: dict[str, int] = field(default_factory=dict)
+    room: dict[str, Room] = field(default_factory=dict)
+    occupants: dict[str, set[str]] = field(default_factory=dict)
+    leased: dict[str, dict[str, int]] = field(default_factory=dict)
+    refused_hosts: set[str] = field(default_factory=set)
+    where: dict[str, str | None] = field(default_factory=dict)
+
+
+def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, ...]:
+    """Judge every wish, given as (policy, action), in order."""
+    tally = _tally(view)
+    verdicts = []
+    for policy, action in wishes:
+        refused = _refusal(action, view, tally)
+        if refused is None:
+            _count(action, view, tally)
+        elif isinstance(action, LeaseHost):
+            tally.refused_hosts.add(action.host)
+        verdicts.append(Verdict(action, policy, refused))
+    return tuple(verdicts)
+
+
+def _tally(view: View) -> _Tally:
+    deployment = view.deployment
+    tally = _Tally({unit: len(members) for unit, members in deployment.by_unit.items()})
+    for host in deployment.hosts.values():
+        if host.state in HOST_ALIVE:
+            flavours = tally.leased.setdefault(host.site, {})
+            flavours[host.flavour.name] = flavours.get(host.flavour.name, 0) + 1
+            if host.state is not HostState.DRAINING:
+                tally.room[host.id] = Room(host.flavour.cores, host.flavour.memory_mib)
+    for members in deployment.by_unit.values():
+        for instance in members:
+            tally.where[instance.id] = instance.host
+            if instance.host is not None:
+                tally.occupants.setdefault(instance.host, set()).add(instance.id)
+                if instance.host in tally.room:
+                    left = tally.room[instance.host]
+                    tally.room[instance.host] = left.less(instance.cores, instance.memory_mib)
+    return tally
+
+
+def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
+    if isinstance(action, Hold):
+        return None
+    if isinstance(action, ProlongLease):
+        return None if action.host in view.leases else f"host {action.host} has no lease"
+    loop = view.topology.loop
+    if not isinstance(action, ReleaseHost) and _in_blackout(view):
+        return "blackout hours"
+    if isinstance(action, LeaseHost):
+        return _lease_refusal(action, view, tally)
+    if isinstance(action, ReleaseHost):
+        return _release_refusal(action, view, tally)
+    unit = view.topology.unit_by_name.get(action.unit)
+    if unit is None:
+        return f"unknown unit {action.unit}"
+    count = tally.counts.get(action.unit, 0)
+    if isinstance(action, StartInstance):
+        if action.instance in view.deployment.instances:
+            return f"instance {action.instance} exists already"
+        if count >= unit.max_instances:
+            return f"bound: at most {unit.max_instances} instances"
+        least = max(1, unit.min_instances)
+        urgent = count < least  # never leave a unit below its least because of a cooldown
+        refused = _pace_refusal(action.unit, tally.started, view) if not urgent else None
+        return refused or _room_refusal(action.unit, action.host, view, tally)
+    if action.instance not in tally.where:
+        return f"instance {action.instance} is not there"
+    if isinstance(action, MigrateInstance):
+        return _room_refusal(action.unit, action.to_host, view, tally)
+    least = max(1, unit.min_instances)
+    if count <= least:
+        return f"bound: at least {least} instances"
+    signal = view.latest(action.unit)
+    if loop.hold_backlog is not None and signal is not None:
+        waiting = signal.measurement.waiting
+        if waiting > loop.hold_backlog:
+            return f"backlog: {waiting} waiting > {loop.hold_backlog}, no shrinking while it drains"
+    return _pace_refusal(action.unit, tally.stopped, view)
+
+
+def _pace_refusal(unit: str, done: dict[str, int], view: View) -> str | None:
+    """Cooldown between scalings and the largest step within one tick."""
+    loop = view.topology.loop
+    if loop.cooldown_s > 0:
+        for event in reversed(view.history):
+            if event.unit == unit and event.kind in ("StartInstance", "StopInstance"):
+                since_s = view.now_s - event.at_s
+                if since_s < loop.cooldown_s:
+                    return f"cooldown: scaled {since_s:.0f} s ago, {loop.cooldown_s:g} s wanted"
+                break
+    if loop.largest_step is not None and done.get(unit, 0) >= loop.largest_step:
+        return f"largest step: {loop.largest_step} instances in one tick"
+    return None
+
+
+def _room_refusal(unit: str, host: str | None, view: View, tally: _Tally) -> str | None:
+    if host is None:
+        return None
+    if host in tally.refused_hosts:
+        return f"host {host} was refused"
+    room = tally.room.get(host)
+    if room is None:
+        return f"host {host} takes no instances"
+    if not room.holds(view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)):
+        return f"host {host} has no room: {room.cores:g} cores and {room.memory_mib} MiB are left"
+    return None
+
+
+def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
+    if action.host in view.deployment.hosts or action.host in view.leases:
+        return f"host {action.host} exists already"
+    site = view.topology.site_by_name.get(action.site)
+    if site is None:
+        return f"unknown site {action.site}"
+    flavours = tally.leased.get(action.site, {})
+    if sum(flavours.values()) >= site.max_hosts:
+        return f"quota: site {site.name} has its {site.max_hosts} hosts"
+    flavour = next((f for f in site.flavours if f.name == action.flavour), None)
+    if flavour is None:
+        return f"site {site.name} has no flavour {action.flavour}"
+    if flavour.max_hosts is not None and flavours.get(flavour.name, 0) >= flavour.max_hosts:
+        return f"quota: site {site.name} has its {flavour.max_hosts} hosts of flavour {flavour.name}"
+    return None
+
+
+def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | None:
+    if action.host not in view.deployment.hosts:
+        return f"host {action.host} is not there"
+    occupants = tally.occupants.get(action.host)
+    if occupants and view.deployment.hosts[action.host].state is not HostState.FAILED:
+        return f"host {action.host} is not empty: {', '.join(sorted(occupants)[:3])}"
+    return None
+
+
+def _in_blackout(view: View) -> bool:
+    hour = (view.now_s % SECONDS_A_DAY) / 3600.0
+    return any(
+        start <= hour < end if start <= end else hour >= start or hour < end
+        for start, end in view.topology.loop.blackout
+    )
+
+
+def _count(action: Action, view: View, tally: _Tally) -> None:
+    topology = view.topology
+    if isinstance(action, LeaseHost):
+        flavour = topology.site_by_name[action.site].flavour(action.flavour)
+        flavours = tally.leased.setdefault(action.site, {})
+        flavours[flavour.name] = flavours.get(flavour.name, 0) + 1
+        tally.room[action.host] = Room(flavour.cores, flavour.memory_mib)
+    elif isinstance(action, ReleaseHost):
+        tally.room.pop(action.host, None)
+    elif isinstance(action, StartInstance):
+        tally.counts[action.unit] = tally.counts.get(action.unit, 0) + 1
+        tally.started[action.unit] = tally.started.get(action.unit, 0) + 1
+        _enter(action.instance, action.unit, action.host, view, tally)
+    elif isinstance(action, StopInstance):
+        tally.counts[action.unit] -= 1
+        tally.stopped[action.unit] = tally.stopped.get(action.unit, 0) + 1
+        _leave(action.instance, action.unit, view, tally)
+    elif isinstance(action, MigrateInstance):
+        _leave(action.instance, action.unit, view, tally)
+        _enter(action.replacement, action.unit, action.to_host, view, tally)
+
+
+def _enter(instance: str, unit: str, host: str | None, view: View, tally: _Tally) -> None:
+    tally.where[instance] = host
+    if host is not None:
+        tally.occupants.setdefault(host, set()).add(instance)
+        cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
+        tally.room[host] = tally.room[host].less(cores, memory_mib)
+
+
+def _leave(instance: str, unit: str, view: View, tally: _Tally) -> None:
+    host = tally.where.pop(instance, None)
+    if host is not None:
+        tally.occupants.get(host, set()).discard(instance)
+        if host in tally.room:
+            cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
+            tally.room[host] = tally.room[host].more(cores, memory_mib)

@@ -1,0 +1,163 @@
+"""What the controller knows between two ticks: its books, the windows of signals, the history.
+
+This is the one mutable place of the loop. Everything in it can be rebuilt from the journal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from penstock.controller.journal import Restored, subject_of
+from penstock.infrastructure.deployment import HOST_ALIVE, Deployment, HostState
+from penstock.infrastructure.leases import Charge, Lease, Ledger
+from penstock.monitoring.measurements import Signal
+from penstock.policies.actions import (
+    Action,
+    Hold,
+    LeaseHost,
+    MigrateInstance,
+    ProlongLease,
+    ReleaseHost,
+    StartInstance,
+    StopInstance,
+)
+from penstock.policies.view import ScalingEvent, View
+from penstock.topology.model import Topology
+
+WINDOW = 40
+"""Signals kept for each unit: ten minutes at the usual monitoring interval."""
+HISTORY = 1000
+"""Scalings kept for policies to look back on."""
+
+
+class State:
+    """The controller's books and memory."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.ledger = Ledger()
+        self.budgets: dict[str, float] = {}
+        self.next_host = 1
+        self.next_instance = 1
+        self._windows: dict[str, deque[Signal]] = {}
+        self._history: deque[ScalingEvent] = deque(maxlen=HISTORY)
+        self._scalings: dict[str, int] = {}
+        self._changed_leases: set[str] = set()
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def remember(self, signals: Iterable[Signal]) -> None:
+        """Add the newest signals to the windows."""
+        for signal in signals:
+            window = self._windows.get(signal.unit)
+            if window is None:
+                window = self._windows[signal.unit] = deque(maxlen=WINDOW)
+            window.append(signal)
+
+    def reconcile(self, deployment: Deployment, now_s: float) -> tuple[list[Charge], list[str]]:
+        """Bring the books into line with what exists: pay started units, adopt hosts, close lost leases."""
+        charges, notices = [], []
+        for host in deployment.hosts.values():
+            if host.state in HOST_ALIVE and host.id not in self.ledger.leases:
+                site = self.topology.site_by_name[host.site]
+                lease = Lease(
+                    host.id, site.name, host.flavour.name, now_s, site.btu_s,
+                    host.flavour.price_per_btu, currency=site.currency,
+                )  # fmt: skip
+                charges += self._noted(
+                    host.id, self.ledger.lease(lease, "adopted: it runs but was not in the books")
+                )
+                notices.append(f"host {host.id} runs but was not in the books: adopted")
+        for name in [host for host in self.ledger.open_leases() if host not in deployment.hosts]:
+            charges += self._noted(name, self.ledger.end(name, now_s))
+            notices.append(f"host {name} is leased but does not exist any more: lease ended")
+        for charge in self.ledger.settle(now_s):
+            charges += self._noted(charge.host, charge)
+        return charges, notices
+
+    def book(self, actions: Sequence[Action], now_s: float) -> list[Charge]:
+        """Enter actions that are about to be enacted: leases, charges, names taken, history."""
+        charges: list[Charge] = []
+        for action in actions:
+            if isinstance(action, Hold):
+                continue
+            if isinstance(action, LeaseHost):
+                site = self.topology.site_by_name[action.site]
+                flavour = site.flavour(action.flavour)
+                lease = Lease(
+                    action.host, site.name, flavour.name, now_s, site.btu_s, flavour.price_per_btu,
+                    currency=site.currency,
+                )  # fmt: skip
+                charges += self._noted(action.host, self.ledger.lease(lease, action.reason))
+                self.next_host += 1
+            elif isinstance(action, ProlongLease):
+                charges += self._noted(action.host, self.ledger.prolong(action.host, now_s, action.reason))
+            elif isinstance(action, ReleaseHost):
+                charges += self._noted(action.host, self.ledger.end(action.host, now_s))
+            elif isinstance(action, StartInstance | MigrateInstance):
+                self.next_instance += 1
+            self._count(action, now_s)
+        return charges
+
+    def undo(self, action: Action, now_s: float) -> list[Charge]:
+        """A lease the provider refused is ended again; what had started is paid."""
+        if isinstance(action, LeaseHost):
+            return self._noted(action.host, self.ledger.end(action.host, now_s))
+        return []
+
+    def restore(self, restored: Restored) -> None:
+        """Take up the books and the memory of an earlier controller of the same run."""
+        self.ledger = Ledger(restored.leases, restored.charges)
+        self.budgets = dict(restored.budgets)
+        self.next_host = restored.next_host
+        self.next_instance = restored.next_instance
+        self.remember(restored.signals)
+        for at_s, action in restored.actions:
+            self._count(action, at_s)
+        for action in restored.intended:
+            self._count(action, restored.last_decided_s or 0.0)
+
+    # -- showing ---------------------------------------------------------------------------------
+
+    def view(self, deployment: Deployment, now_s: float, units: tuple[str, ...]) -> View:
+        """What a policy for these units sees."""
+        return View(
+            now_s=now_s,
+            topology=self.topology,
+            deployment=deployment,
+            leases=self.ledger.open_leases(),
+            windows={unit: tuple(window) for unit, window in self._windows.items()},
+            budgets=dict(self.budgets),
+            history=tuple(self._history),
+            scalings=dict(self._scalings),
+            units=units,
+            next_host=self.next_host,
+            next_instance=self.next_instance,
+            interval_s=self.topology.loop.provisioning_s,
+        )
+
+    def taken_lease_changes(self) -> tuple[Lease, ...]:
+        """Leases changed since the last call, to be written to the journal."""
+        changed = tuple(self.ledger.leases[host] for host in sorted(self._changed_leases))
+        self._changed_leases.clear()
+        return changed
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _noted(self, host: str, charge: Charge | None) -> list[Charge]:
+        self._changed_leases.add(host)
+        if host not in self.ledger.leases:
+            self._changed_leases.discard(host)
+        return [] if charge is None else [charge]
+
+    def _count(self, action: Action, at_s: float) -> None:
+        unit = getattr(action, "unit", None)
+        self._history.append(ScalingEvent(at_s, type(action).__name__, unit, subject_of(action)))
+        if isinstance(action, StartInstance | StopInstance):
+            self._scalings[action.unit] = self._scalings.get(action.unit, 0) + 1
+
+
+def failed_hosts(deployment: Deployment) -> tuple[str, ...]:
+    """Hosts that died and must be given back, or they would be paid for ever."""
+    return tuple(host.id for host in deployment.hosts.values() if host.state is HostState.FAILED)
