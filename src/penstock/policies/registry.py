@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.choosing import made, parameters_of
+from penstock.policies.btu import Btu
 from penstock.policies.fixed import Fixed
+from penstock.policies.pesp import Pesp
+from penstock.policies.rate import Rate
 from penstock.policies.threshold import Threshold
 from penstock.policies.view import Policy
 from penstock.topology.model import Choice
@@ -19,6 +22,9 @@ POLICIES: Mapping[str, type[Any]] = {
     for policy in (
         Fixed,
         Threshold,
+        Btu,
+        Pesp,
+        Rate,
     )
 }
 
