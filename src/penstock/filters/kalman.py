@@ -281,7 +281,7 @@ class KalmanFilter:
         fresh = _State.blank(len(origin), self._R, self._parameters.noise_floor)
         fresh.take_over(self._state, origin)
         self._state = fresh
-        names = readings.units or readings.keys
+        names = readings.unit_names
         for name in names:
             if name not in self._units:
                 self._units[name] = len(self._units)

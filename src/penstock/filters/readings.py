@@ -28,8 +28,8 @@ class Readings:
     inputs: Array
     """(n, 2): arrival rate per instance D, and its change since the last tick ΔD."""
     units: tuple[str, ...] = ()
-    """The unit of each row. Instances of one unit share their sensitivities and help newcomers start;
-    left empty, every instance stands for itself."""
+    """The unit of each row; left empty, it is what stands before the last dash of the instance's name,
+    as the planner names instances. Instances of one unit share sensitivities and help newcomers start."""
 
     def __post_init__(self) -> None:
         rows = len(self.keys)
@@ -41,6 +41,11 @@ class Readings:
             raise ValueError(f"expected inputs of shape ({rows}, 2) for {rows} keys, got {self.inputs.shape}")
         if self.units and len(self.units) != rows:
             raise ValueError(f"expected one unit for each of {rows} keys, got {len(self.units)}")
+
+    @property
+    def unit_names(self) -> tuple[str, ...]:
+        """The unit of each row."""
+        return self.units or tuple(key.rpartition("-")[0] or key for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True)
