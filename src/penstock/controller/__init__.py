@@ -7,5 +7,6 @@
 from penstock.controller.cluster import Cluster, Observation, Outcome
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, Tick
+from penstock.controller.result import RunResult
 
-__all__ = ["Cluster", "Controller", "Journal", "Observation", "Outcome", "Tick"]
+__all__ = ["Cluster", "Controller", "Journal", "Observation", "Outcome", "RunResult", "Tick"]

@@ -111,12 +111,18 @@ class SimulatedProvider:
 
     def hosts(self, now_s: float) -> tuple[Host, ...]:
         """Every host not yet given back, as it is now."""
-        return tuple(
-            host.moved(HostState.UP, up_s=self._up_s[host.id])
-            if host.state is HostState.STARTING and self._up_s[host.id] <= now_s
-            else host
-            for host in self._hosts.values()
-        )
+        return tuple(self._as_of(host, now_s) for host in self._hosts.values())
+
+    def host(self, host: str, now_s: float) -> Host | None:
+        """One host as it is now; None where it is unknown or was given back."""
+        known = self._hosts.get(host)
+        return None if known is None else self._as_of(known, now_s)
+
+    def _as_of(self, host: Host, now_s: float) -> Host:
+        if host.state is HostState.STARTING and self._up_s[host.id] <= now_s:
+            # Once up it stays up: remember it, so that asking again costs nothing.
+            host = self._hosts[host.id] = host.moved(HostState.UP, up_s=self._up_s[host.id])
+        return host
 
     def up_s(self, host: str) -> float:
         """When a host is or was up."""

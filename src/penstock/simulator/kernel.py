@@ -1,0 +1,210 @@
+"""The compiled heart of the simulator: one queue, many slots, one interval, record by record.
+
+Records are served first in, first out by whichever slot is free first. A record that a slot has begun is
+held by the slot until it is finished, so that a crash can put it back; nothing is ever lost or doubled.
+Cost is linear in records (times the logarithm of the number of slots).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+BINS = 1200
+"""Bins of the duration histograms: 0.1 ms to about 16 000 s, each 1.6 % wider than the last."""
+LEAST_S = 1e-4
+BINS_PER_E = 63.0
+"""Bins for each factor of e; a bin's middle is within 0.8 % of every value in it."""
+
+
+@njit(cache=True, inline="always")
+def _bin(value: float) -> int:
+    if value <= LEAST_S:
+        return 0
+    index = int(math.log(value / LEAST_S) * BINS_PER_E) + 1
+    return index if index < BINS else BINS - 1
+
+
+@njit(cache=True)
+def serve(
+    begin_s: float,
+    end_s: float,
+    eligible: Any,  # when each waiting record may start, sorted first in, first out
+    arrival: Any,
+    origin: Any,
+    work: Any,  # service time of each record on a host of normal speed
+    entry: Any,  # which way each record came in
+    head: int,  # first waiting record
+    count: int,  # one past the last record that has arrived before end_s
+    free_s: Any,  # slots: when each can take its next record
+    open_slot: Any,  # slots: whether it takes new records
+    slowdown: Any,  # slots: factor on the service time
+    held: Any,  # slots: 1 where it works on a record, described by the next five
+    held_arrival: Any,
+    held_origin: Any,
+    held_work: Any,
+    held_entry: Any,
+    held_start: Any,
+    busy_s: Any,  # slots: time worked within the interval (out)
+    executed: Any,  # slots: records finished within the interval (out)
+    out_end: Any,
+    out_origin: Any,
+    out_entry: Any,
+    durations: Any,  # histogram of end - arrival (added to)
+    latencies: Any,  # histogram of end - origin (added to)
+    slo_s: float,
+    sums: Any,  # out: duration, service, service², latency, ≤ slo, ≤ 2 slo, ≤ 5 slo
+) -> tuple[int, int]:
+    """Serve until the end of the interval; the new head and the number of records finished.
+
+    Finished records are in `out_*`, sorted by the instant they were finished.
+    """
+    slots = free_s.shape[0]
+    heap = np.empty(slots, np.int64)
+    size = 0
+    for slot in range(slots):
+        busy_s[slot] = 0.0
+        executed[slot] = 0
+        if open_slot[slot] and free_s[slot] < end_s:
+            # Sift up: the heap's top is the slot that is free first (lowest number on a tie).
+            place = size
+            size += 1
+            while place > 0:
+                parent = (place - 1) // 2
+                other = heap[parent]
+                if free_s[other] < free_s[slot] or (free_s[other] == free_s[slot] and other < slot):
+                    break
+                heap[place] = other
+                place = parent
+            heap[place] = slot
+    done = 0
+    while head < count and size > 0:
+        slot = heap[0]
+        start = eligible[head]
+        if free_s[slot] > start:
+            start = free_s[slot]
+        if start >= end_s:
+            break
+        if held[slot]:
+            done = _finish(
+                slot, done, begin_s, free_s, held, held_arrival, held_origin, held_work, held_entry,
+                held_start, busy_s, executed, out_end, out_origin, out_entry, durations, latencies, slo_s,
+                sums,
+            )  # fmt: skip
+        took = work[head] * slowdown[slot]
+        held[slot] = 1
+        held_arrival[slot] = arrival[head]
+        held_origin[slot] = origin[head]
+        held_work[slot] = work[head]
+        held_entry[slot] = entry[head]
+        held_start[slot] = start
+        free_s[slot] = start + took
+        head += 1
+        # Sift down, or drop the slot where it is busy beyond the interval.
+        if free_s[slot] >= end_s:
+            size -= 1
+            slot = heap[size]
+            if size == 0:
+                break
+        place = 0
+        while True:
+            child = 2 * place + 1
+            if child >= size:
+                break
+            if child + 1 < size:
+                left, right = heap[child], heap[child + 1]
+                if free_s[right] < free_s[left] or (free_s[right] == free_s[left] and right < left):
+                    child += 1
+            other = heap[child]
+            if free_s[slot] < free_s[other] or (free_s[slot] == free_s[other] and slot < other):
+                break
+            heap[place] = other
+            place = child
+        heap[place] = slot
+    for slot in range(slots):
+        if held[slot]:
+            if free_s[slot] <= end_s:
+                done = _finish(
+                    slot, done, begin_s, free_s, held, held_arrival, held_origin, held_work, held_entry,
+                    held_start, busy_s, executed, out_end, out_origin, out_entry, durations, latencies,
+                    slo_s, sums,
+                )  # fmt: skip
+            else:
+                since = held_start[slot] if held_start[slot] > begin_s else begin_s
+                busy_s[slot] += end_s - since
+    _sort_by_end(out_end, out_origin, out_entry, done)
+    return head, done
+
+
+@njit(cache=True, inline="always")
+def _finish(
+    slot: int, done: int, begin_s: float, free_s: Any, held: Any, held_arrival: Any, held_origin: Any,
+    held_work: Any, held_entry: Any, held_start: Any, busy_s: Any, executed: Any, out_end: Any,
+    out_origin: Any, out_entry: Any, durations: Any, latencies: Any, slo_s: float, sums: Any,
+) -> int:  # fmt: skip
+    end = free_s[slot]
+    since = held_start[slot] if held_start[slot] > begin_s else begin_s
+    busy_s[slot] += end - since
+    executed[slot] += 1
+    duration = end - held_arrival[slot]
+    latency = end - held_origin[slot]
+    service = end - held_start[slot]
+    durations[_bin(duration)] += 1
+    latencies[_bin(latency)] += 1
+    sums[0] += duration
+    sums[1] += service
+    sums[2] += service * service
+    sums[3] += latency
+    if duration <= slo_s:
+        sums[4] += 1.0
+    if duration <= 2.0 * slo_s:
+        sums[5] += 1.0
+    if duration <= 5.0 * slo_s:
+        sums[6] += 1.0
+    out_end[done] = end
+    out_origin[done] = held_origin[slot]
+    out_entry[done] = held_entry[slot]
+    held[slot] = 0
+    return done + 1
+
+
+@njit(cache=True)
+def _sort_by_end(out_end: Any, out_origin: Any, out_entry: Any, done: int) -> None:
+    """Insertion sort: finished records are nearly in order already, off by at most the slots."""
+    for index in range(1, done):
+        end = out_end[index]
+        if out_end[index - 1] <= end:
+            continue
+        origin = out_origin[index]
+        way = out_entry[index]
+        place = index
+        while place > 0 and out_end[place - 1] > end:
+            out_end[place] = out_end[place - 1]
+            out_origin[place] = out_origin[place - 1]
+            out_entry[place] = out_entry[place - 1]
+            place -= 1
+        out_end[place] = end
+        out_origin[place] = origin
+        out_entry[place] = way
+
+
+@njit(cache=True)
+def percentile(histogram: Any, share: float) -> float:
+    """The duration below which this share of a histogram lies; 0 where it is empty."""
+    total = 0.0
+    for count in histogram:
+        total += count
+    if total == 0.0:
+        return 0.0
+    wanted = share * total
+    seen = 0.0
+    for index in range(histogram.shape[0]):
+        seen += histogram[index]
+        if seen >= wanted:
+            if index == 0:
+                return LEAST_S
+            return LEAST_S * math.exp((index - 0.5) / BINS_PER_E)
+    return LEAST_S * math.exp((histogram.shape[0] - 1) / BINS_PER_E)

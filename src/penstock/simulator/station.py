@@ -1,0 +1,313 @@
+"""One unit in the simulator: its queue, its slots, and the account of what passed through.
+
+Conservation is the invariant: every record that arrived waits, is in service, or is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.simulator.flows import Flow, Way
+from penstock.simulator.kernel import BINS, percentile, serve
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_QUEUE_FIELDS = ("eligible", "arrival", "origin", "work")
+_SLOT_FLOATS = ("free_s", "slowdown", "held_arrival", "held_origin", "held_work", "held_start", "busy_s")
+_SLOT_INTS = ("held", "held_entry", "executed", "open_slot")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Records finished in a step, sorted by the instant they were finished."""
+
+    end_s: Floats
+    origin_s: Floats
+    way: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a station did since the last account was taken."""
+
+    arrived: int
+    processed: int
+    duration_s: float | None
+    duration_p95_s: float | None
+    duration_p99_s: float | None
+    service_s: float | None
+    service_cv: float | None
+    arrival_cv: float | None
+    latency_s: float | None
+    latency_p95_s: float | None
+
+
+class Station:
+    """The first-in-first-out queue of one unit and the slots that serve it."""
+
+    def __init__(self, flow: Flow, rng: np.random.Generator) -> None:
+        self.flow = flow
+        self._rng = rng
+        self._sigma = [_log_sigma(way) for way in flow.ways]
+        self._head = 0
+        self._tail = 0
+        self._queue: dict[str, Floats] = {name: np.empty(1024) for name in _QUEUE_FIELDS}
+        self._entry: Ints = np.empty(1024, np.int64)
+        self._inbox: list[tuple[Floats, Floats, Ints]] = []
+        self._slot: dict[str, NDArray[np.generic]] = {}
+        self._owners: list[str] = []
+        self._set_slots({name: np.empty(0) for name in _SLOT_FLOATS}, [])
+        self.arrived = 0
+        self.done = 0
+        self.durations: Floats = np.zeros(BINS)
+        self.latencies: Floats = np.zeros(BINS)
+        self.sums: Floats = np.zeros(7)
+        self._window_durations: Floats = np.zeros(BINS)
+        self._window_latencies: Floats = np.zeros(BINS)
+        self._window_sums: Floats = np.zeros(7)
+        self._window_arrived = 0
+        self._window_done = 0
+        self._gaps = (0, 0.0, 0.0)
+        self._last_arrival_s: float | None = None
+        self.last_latencies: Floats = np.zeros(BINS)
+        self._out: tuple[Floats, Floats, Ints] = (np.empty(1024), np.empty(1024), np.empty(1024, np.int64))
+
+    # -- slots -----------------------------------------------------------------------------------
+
+    @property
+    def owners(self) -> list[str]:
+        """The instance each slot belongs to."""
+        return self._owners
+
+    def add_slots(self, instance: str, number: int, from_s: float, slowdown: float = 1.0) -> None:
+        """Give the unit an instance with so many slots, usable from an instant on."""
+        count = len(self._owners) + number
+        fresh = {"free_s": from_s, "slowdown": slowdown, "open_slot": 1}
+        for name in (*_SLOT_FLOATS, *_SLOT_INTS):
+            old = self._slot[name]
+            grown = np.full(count, fresh.get(name, 0), old.dtype)
+            grown[: len(old)] = old
+            self._slot[name] = grown
+        self._owners = self._owners + [instance] * number
+
+    def close_slots(self, instance: str) -> float:
+        """Let an instance's slots take nothing new; when the last of its records will be finished."""
+        last_s = -np.inf
+        for index in self._slots_of(instance):
+            self._slot["open_slot"][index] = 0
+            if self._slot["held"][index]:
+                last_s = max(last_s, float(self._slot["free_s"][index]))
+        return last_s
+
+    def remove_slots(self, instance: str, now_s: float) -> int:
+        """Take an instance's slots away; records they still held wait again. How many those were."""
+        mine = set(self._slots_of(instance))
+        held = [index for index in mine if self._slot["held"][index]]
+        # Oldest arrival last: each is put before the head, so the oldest ends up first.
+        for index in sorted(held, key=lambda i: float(self._slot["held_arrival"][i]), reverse=True):
+            self._put_back(index, now_s)
+        keep = [index for index in range(len(self._owners)) if index not in mine]
+        owners = [self._owners[index] for index in keep]
+        self._set_slots({name: self._slot[name][keep] for name in (*_SLOT_FLOATS, *_SLOT_INTS)}, owners)
+        return len(held)
+
+    def slow_down(self, instance: str, factor: float) -> None:
+        """Everything an instance begins from now on takes so many times longer than usual."""
+        for index in self._slots_of(instance):
+            self._slot["slowdown"][index] = factor
+
+    def _slots_of(self, instance: str) -> list[int]:
+        return [index for index, owner in enumerate(self._owners) if owner == instance]
+
+    def _set_slots(
+        self, arrays: dict[str, NDArray[np.generic]] | dict[str, Floats], owners: list[str]
+    ) -> None:
+        for name in _SLOT_FLOATS:
+            self._slot[name] = np.asarray(arrays.get(name, np.empty(0)), np.float64)
+        for name in _SLOT_INTS:
+            self._slot[name] = np.asarray(arrays.get(name, np.empty(0)), np.int64)
+        self._owners = owners
+
+    # -- records ---------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Records that have arrived and that no slot has begun."""
+        return self._tail - self._head
+
+    @property
+    def in_service(self) -> int:
+        """Records some slot works on."""
+        return int(self._slot["held"].sum())
+
+    def receive(self, arrival_s: Floats, origin_s: Floats, way: int) -> None:
+        """Hand over records with the instants they arrive, sorted; they may lie in the future."""
+        if arrival_s.size:
+            self._inbox.append((arrival_s, origin_s, np.full(arrival_s.size, way, np.int64)))
+
+    def step(self, begin_s: float, end_s: float) -> Finished:
+        """Serve from one instant to another."""
+        self._admit(end_s)
+        space = self.waiting + len(self._owners)
+        if self._out[0].size < space:
+            self._out = (np.empty(2 * space), np.empty(2 * space), np.empty(2 * space, np.int64))
+        out_end, out_origin, out_entry = self._out
+        self.last_latencies = np.zeros(BINS)
+        sums = np.zeros(7)
+        durations = np.zeros(BINS)
+        slot, queue = self._slot, self._queue
+        self._head, done = serve(
+            begin_s, end_s, queue["eligible"], queue["arrival"], queue["origin"], queue["work"], self._entry,
+            self._head, self._tail, slot["free_s"], slot["open_slot"], slot["slowdown"], slot["held"],
+            slot["held_arrival"], slot["held_origin"], slot["held_work"], slot["held_entry"],
+            slot["held_start"], slot["busy_s"], slot["executed"], out_end, out_origin, out_entry, durations,
+            self.last_latencies, self.flow.slo_s, sums,
+        )  # fmt: skip
+        self.done += done
+        self._window_done += done
+        self._window_durations += durations
+        self._window_latencies += self.last_latencies
+        self._window_sums += sums
+        return Finished(out_end[:done].copy(), out_origin[:done].copy(), out_entry[:done].copy())
+
+    def slot_work(self) -> dict[str, tuple[float, int]]:
+        """Time worked and records finished in the last step, by instance."""
+        found: dict[str, tuple[float, int]] = {}
+        busy, executed = self._slot["busy_s"].tolist(), self._slot["executed"].tolist()
+        for owner, busy_s, number in zip(self._owners, busy, executed, strict=True):
+            before = found.get(owner, (0.0, 0))
+            found[owner] = (before[0] + busy_s, before[1] + number)
+        return found
+
+    def account(self) -> Account:
+        """What happened since the last account, and begin a new one."""
+        done, sums = self._window_done, self._window_sums
+        gaps, gap_sum, gap_squares = self._gaps
+        arrival_cv = service_cv = None
+        if gaps > 1 and gap_sum > 0:
+            mean = gap_sum / gaps
+            arrival_cv = max(0.0, gap_squares / gaps - mean * mean) ** 0.5 / mean
+        if done > 1 and sums[1] > 0:
+            mean = sums[1] / done
+            service_cv = float(max(0.0, sums[2] / done - mean * mean) ** 0.5 / mean)
+        found = Account(
+            self._window_arrived,
+            done,
+            float(sums[0] / done) if done else None,
+            percentile(self._window_durations, 0.95) if done else None,
+            percentile(self._window_durations, 0.99) if done else None,
+            float(sums[1] / done) if done else None,
+            service_cv,
+            arrival_cv,
+            float(sums[3] / done) if done else None,
+            percentile(self._window_latencies, 0.95) if done else None,
+        )
+        self.durations += self._window_durations
+        self.latencies += self._window_latencies
+        self.sums += sums
+        self._window_durations[:] = 0.0
+        self._window_latencies[:] = 0.0
+        self._window_sums = np.zeros(7)
+        self._window_arrived = self._window_done = 0
+        self._gaps = (0, 0.0, 0.0)
+        return found
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _admit(self, end_s: float) -> None:
+        """Move records that have arrived by now from the inbox into the queue, in order of arrival."""
+        if not self._inbox:
+            return
+        if len(self._inbox) == 1:
+            arrival, origin, way = self._inbox[0]
+        else:
+            arrival, origin, way = (np.concatenate(parts) for parts in zip(*self._inbox, strict=True))
+            order = np.argsort(arrival, kind="stable")
+            arrival, origin, way = arrival[order], origin[order], way[order]
+        cut = int(np.searchsorted(arrival, end_s, side="left"))
+        self._inbox = [] if cut == arrival.size else [(arrival[cut:], origin[cut:], way[cut:])]
+        if cut:
+            self._append(arrival[:cut], origin[:cut], way[:cut])
+
+    def _append(self, arrival: Floats, origin: Floats, way: Ints) -> None:
+        number = arrival.size
+        self._reserve(number)
+        place = slice(self._tail, self._tail + number)
+        self._queue["eligible"][place] = arrival
+        self._queue["arrival"][place] = arrival
+        self._queue["origin"][place] = origin
+        self._queue["work"][place] = self._draw_work(way)
+        self._entry[place] = way
+        self._tail += number
+        self.arrived += number
+        self._window_arrived += number
+        self._count_gaps(arrival)
+
+    def _count_gaps(self, arrival: Floats) -> None:
+        gaps = np.diff(arrival)
+        count, total, squares = self._gaps
+        if self._last_arrival_s is not None:
+            first = float(arrival[0]) - self._last_arrival_s
+            count, total, squares = count + 1, total + first, squares + first * first
+        self._last_arrival_s = float(arrival[-1])
+        self._gaps = (count + gaps.size, total + float(gaps.sum()), squares + float(gaps @ gaps))
+
+    def _draw_work(self, way: Ints) -> Floats:
+        ways = self.flow.ways
+        if len(ways) == 1:
+            return _draws(ways[0], self._sigma[0], way.size, self._rng)
+        work = np.empty(way.size)
+        for number, kind in enumerate(ways):
+            mine = way == number
+            work[mine] = _draws(kind, self._sigma[number], int(mine.sum()), self._rng)
+        return work
+
+    def _put_back(self, slot: int, now_s: float) -> None:
+        if self._head == 0:
+            self._move(16)
+        self._head -= 1
+        self._queue["eligible"][self._head] = now_s
+        for field in ("arrival", "origin", "work"):
+            self._queue[field][self._head] = self._slot[f"held_{field}"][slot]
+        self._entry[self._head] = self._slot["held_entry"][slot]
+        self._slot["held"][slot] = 0
+
+    def _reserve(self, number: int) -> None:
+        if self._tail + number > self._entry.size:
+            self._move(0, number)
+
+    def _move(self, first: int, extra: int = 0) -> None:
+        """Put the waiting records at another place of the arrays, growing them where needed."""
+        waiting = self.waiting
+        size = max(1024, 2 * (first + waiting + extra))
+        for name in _QUEUE_FIELDS:
+            grown = np.empty(size)
+            grown[first : first + waiting] = self._queue[name][self._head : self._tail]
+            self._queue[name] = grown
+        entries = np.empty(size, np.int64)
+        entries[first : first + waiting] = self._entry[self._head : self._tail]
+        self._entry = entries
+        self._head, self._tail = first, first + waiting
+
+
+def _log_sigma(way: Way) -> float:
+    """The σ of a lognormal whose coefficient of variation is the way's."""
+    return float(np.sqrt(np.log1p(way.cv**2)))
+
+
+def _draws(way: Way, sigma: float, number: int, rng: np.random.Generator) -> Floats:
+    if way.shape == "deterministic" or (way.shape == "lognormal" and sigma == 0.0):
+        return np.full(number, way.mean_s)
+    if way.shape == "exponential":
+        return rng.standard_exponential(number) * way.mean_s
+    # Mean of exp(σ z - σ²/2) is 1.
+    values = rng.standard_normal(number)
+    values *= sigma
+    values -= 0.5 * sigma * sigma
+    np.exp(values, out=values)
+    values *= way.mean_s
+    return values
