@@ -1,0 +1,135 @@
+"""Makes records at the pace of a workload, in real time: the source of tests and demos.
+
+A process of its own writes JSON lines into the streams of a source, so that what is measured is the run,
+not the generator (Spark's `rate` source rounds its times to seconds). Ids are numbered without a gap:
+whatever arrives at a sink can be reconciled exactly. The source time is the instant the record was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.channels.files import last_batch, publish
+from penstock.errors import ConfigurationError
+from penstock.topology.model import Choice
+from penstock.workload.arrivals import ArrivalStream
+from penstock.workload.registry import make_workload
+
+DEFAULT_SCHEMA = "number long"
+"""The columns of a source that has a workload but neither function nor schema."""
+
+TICK_S = 0.1
+"""How often a file is written: well below what a micro-batch takes, few enough files."""
+
+FINISHED = "_finished.json"
+
+_VALUES: Mapping[str, Callable[[str, int], Any]] = {
+    **dict.fromkeys(("tinyint", "byte"), lambda name, number: number % 100),
+    **dict.fromkeys(("smallint", "short"), lambda name, number: number % 10_000),
+    **dict.fromkeys(("int", "integer", "bigint", "long"), lambda name, number: number),
+    **dict.fromkeys(("float", "real", "double"), lambda name, number: float(number)),
+    "string": lambda name, number: f"{name}-{number % 100}",
+    "boolean": lambda name, number: number % 2 == 0,
+}
+
+
+def generated_columns(schema: str) -> list[tuple[str, Callable[[str, int], Any]]]:
+    """The columns to fill and how, of a schema of simple types."""
+    columns = []
+    for part in schema.split(","):
+        words = part.split()
+        kind = words[1].lower() if len(words) > 1 else ""
+        if kind not in _VALUES:
+            raise ConfigurationError(
+                f"a generated source fills columns of the types {', '.join(_VALUES)}, "
+                f"got {part.strip()!r}; give the source a function for anything else"
+            )
+        if words[0] not in ("record_id", "source_time"):
+            columns.append((words[0], _VALUES[kind]))
+    return columns
+
+
+def feed(
+    source: str,
+    workload: Choice,
+    schema: str,
+    folders: Sequence[Path],
+    started_s: float,
+    duration_s: float | None,
+    now_s: Callable[[], float] = time.time,
+    wait: Callable[[float], None] = time.sleep,
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Write records until the workload, the duration or `stopped` ends it; gives back how many there were.
+
+    Started again with the same `started_s`, it goes on after the last batch it had written.
+    """
+    pattern = make_workload(workload)
+    lengths = [length for length in (pattern.duration_s(), duration_s) if length is not None]
+    end_s = min(lengths) if lengths else float("inf")
+    columns = generated_columns(schema)
+    arrivals = ArrivalStream(pattern)
+    scratch = folders[0].parent
+    done_batches = min((last_batch(folder) for folder in folders), default=-1)
+    number = 0
+    batch_id = -1
+    while not stopped():
+        batch_id += 1
+        # Batches lie on a fixed raster, so a restarted feeder makes the same ones again.
+        until_s = min(end_s, (batch_id + 1) * TICK_S)
+        if (delay_s := started_s + until_s - now_s()) > 0:
+            wait(delay_s)
+        instants_s = arrivals.until(until_s)
+        if len(instants_s) and batch_id > done_batches:
+            lines = []
+            for offset, instant_s in enumerate(instants_s):
+                record = {
+                    "record_id": f"{source}-{number + offset:09d}",
+                    "source_time": datetime.fromtimestamp(started_s + float(instant_s), UTC).isoformat(
+                        timespec="microseconds"
+                    ),
+                }
+                record.update({name: value(name, number + offset) for name, value in columns})
+                lines.append(json.dumps(record))
+            written = scratch / f"_writing-{batch_id:09d}"
+            written.mkdir(parents=True, exist_ok=True)
+            file = written / "records.json"
+            file.write_text("\n".join(lines) + "\n")
+            publish(written, [file], len(lines), folders, batch_id)
+        number += len(instants_s)
+        if until_s >= end_s:
+            break
+    (scratch / FINISHED).write_text(json.dumps({"records": number}))
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a feeder from a JSON file with the arguments of `feed`."""
+    parser = argparse.ArgumentParser(description="Write records at the pace of a workload.")
+    parser.add_argument("specification", type=Path)
+    given = json.loads(parser.parse_args(arguments).specification.read_text())
+    ended: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, frame: ended.append(received))
+    feed(
+        given["source"],
+        Choice(given["workload"]["name"], given["workload"]["parameters"]),
+        given["schema"],
+        [Path(folder) for folder in given["folders"]],
+        given["started_s"],
+        given["duration_s"],
+        stopped=lambda: bool(ended),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

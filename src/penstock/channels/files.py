@@ -1,0 +1,312 @@
+"""The `files` channel: a folder of batches on a disk that driver and executors share. Exactly once.
+
+A producer writes a micro-batch into a hidden folder and renames it into place, once for each consumer
+(hard links, so the bytes lie there once). The rename is the commit: a batch written again after a crash
+finds its number taken and is dropped. The consumer is Spark's own file source, which logs what it has
+started; from that log we know what waits, and delete what is done with. Disk use is bounded by the backlog.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote, urlparse
+
+from penstock.channels.envelope import ARRIVED_TIME
+from penstock.channels.model import Stream
+from penstock.channels.schemas import carried_schema, fitted
+from penstock.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "json")
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""JSON keeps microseconds only when told so."""
+
+_BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f$")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFolder:
+    """One committed batch in a stream's folder; its name says how many records and files it had."""
+
+    path: Path
+    batch_id: int
+    records: int
+    files: int
+
+    @staticmethod
+    def of(path: Path) -> BatchFolder | None:
+        """The batch a folder's name tells of; None where it is not one."""
+        match = _BATCH.match(path.name)
+        return BatchFolder(path, int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def batch_name(batch_id: int, records: int, files: int) -> str:
+    """The name of a batch's folder."""
+    return f"batch-{batch_id:09d}-{records}r-{files}f"
+
+
+def batches_in(folder: Path) -> list[BatchFolder]:
+    """The committed batches of a stream's folder, in order."""
+    try:
+        names = sorted(entry for entry in os.listdir(folder) if entry.startswith("batch-"))
+    except FileNotFoundError:
+        return []
+    found = (BatchFolder.of(folder / name) for name in names)
+    return [batch for batch in found if batch is not None]
+
+
+def publish(
+    written: Path, files: Sequence[Path], records: int, folders: Sequence[Path], batch_id: int
+) -> None:
+    """Put the files of a finished batch into each folder, each by one rename; a taken number is left alone.
+
+    A consumer's batch folder outlives its files until a later one exists, so "taken" holds after cleaning.
+    """
+    for folder in folders:
+        if last_batch(folder) >= batch_id:
+            continue
+        staged = folder / f"_staged-{batch_id:09d}"
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        for file in files:
+            os.link(file, staged / file.name)
+        os.rename(staged, folder / batch_name(batch_id, records, len(files)))
+    shutil.rmtree(written, ignore_errors=True)
+
+
+def last_batch(folder: Path) -> int:
+    """The number of the newest batch in a folder; -1 where there is none."""
+    found = batches_in(folder)
+    return found[-1].batch_id if found else -1
+
+
+def data_files(folder: Path) -> list[Path]:
+    """The data files of a written batch, without Spark's markers and checksums."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] not in "._")
+
+
+def count_records(files: Iterable[Path], file_format: str) -> dict[Path, int]:
+    """Records in each file: from Parquet's footers, or by counting lines."""
+    if file_format == "parquet":
+        from pyarrow.parquet import read_metadata
+
+        return {file: read_metadata(file).num_rows for file in files}
+    return {file: file.read_bytes().count(b"\n") for file in files}
+
+
+def write_batch(
+    records: DataFrame, scratch: Path, folders: Sequence[Path], batch_id: int, file_format: str
+) -> int:
+    """Write one micro-batch once and publish it to every folder; gives back how many records it had.
+
+    Says nothing and does nothing for folders that have the batch already.
+    """
+    wanted = [folder for folder in folders if last_batch(folder) < batch_id]
+    if not wanted:
+        return 0
+    written = scratch / f"_writing-{batch_id:09d}"
+    writer = records.write.mode("overwrite").format(file_format).option("compression", "none")
+    if file_format == "json":
+        writer = writer.option("timestampFormat", TIMESTAMP_FORMAT)
+    writer.save(str(written))
+    counts = count_records(data_files(written), file_format)
+    filled = [file for file, count in counts.items() if count]
+    if not filled:
+        shutil.rmtree(written, ignore_errors=True)
+        return 0
+    total = sum(counts.values())
+    publish(written, filled, total, wanted, batch_id)
+    return total
+
+
+class FilesChannel:
+    """Batches of Parquet (or JSON) files below one root, one folder a producer and consumer."""
+
+    kind: ClassVar[str] = "files"
+    exactly_once: ClassVar[bool] = True
+
+    def __init__(self, root: Path, format: str = "parquet", max_files_per_batch: int = 400) -> None:
+        """`max_files_per_batch` bounds a micro-batch, so that a backlog is worked off in bites."""
+        if format not in FORMATS:
+            raise ConfigurationError(f"channel files: expected a format out of {FORMATS}, got {format!r}")
+        if max_files_per_batch < 1:
+            raise ConfigurationError(
+                f"channel files: expected max_files_per_batch of at least 1, got {max_files_per_batch}"
+            )
+        self.root = Path(root)
+        self.format = format
+        self.max_files_per_batch = max_files_per_batch
+
+    def folder(self, stream: Stream) -> Path:
+        """Where the records of a stream lie."""
+        return self.root / stream.producer / stream.consumer
+
+    def prepare(self, spark: SparkSession, streams: Sequence[Stream]) -> None:
+        """Make the streams' folders."""
+        for stream in streams:
+            self.folder(stream).mkdir(parents=True, exist_ok=True)
+
+    def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
+        """The stream's records as they arrive; the arrival time is the file's."""
+        self.folder(stream).mkdir(parents=True, exist_ok=True)
+        return read_folder(spark, self.folder(stream), stream, self.format, self.max_files_per_batch)
+
+    def read_batch(
+        self, spark: SparkSession, stream: Stream, checkpoint: Path, source_index: int, batch_id: int
+    ) -> DataFrame:
+        """The records of one micro-batch again."""
+        schema = carried_schema(stream.schema, stream.producer)
+        files = self.consumption(stream, checkpoint, source_index).files_of(batch_id)
+        if not files:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.format(self.format).schema(schema)
+        if self.format == "json":
+            reader = reader.option("timestampFormat", TIMESTAMP_FORMAT)
+        return reader.load([str(file) for file in files])
+
+    def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int) -> None:
+        """Write the batch once and publish it to every stream."""
+        if not streams:
+            return
+        first = streams[0]
+        fitting = fitted(records, first.schema, f"operator {first.producer}")
+        folders = [self.folder(stream) for stream in streams]
+        write_batch(fitting, self.root / first.producer, folders, batch_id, self.format)
+
+    def consumption(self, stream: Stream, checkpoint: Path, source_index: int) -> FilesConsumption:
+        """What a query has started and finished of a stream."""
+        return FilesConsumption(self.folder(stream), checkpoint, source_index)
+
+
+def read_folder(
+    spark: SparkSession, folder: Path, stream: Stream, file_format: str, max_files_per_batch: int
+) -> DataFrame:
+    """A streaming DataFrame over a folder of batches."""
+    from pyspark.sql import functions as sql
+
+    reader = (
+        spark.readStream.format(file_format)
+        .schema(carried_schema(stream.schema, stream.producer))
+        .option("maxFilesPerTrigger", max_files_per_batch)
+    )
+    if file_format == "json":
+        reader = reader.option("timestampFormat", TIMESTAMP_FORMAT)
+    records = reader.load(f"{folder}/batch-*")
+    return records.withColumn(ARRIVED_TIME, sql.col("_metadata.file_modification_time"))
+
+
+class FilesConsumption:
+    """What one query's checkpoint says of one folder: which files it has started, which it has finished.
+
+    Spark's file source logs the files of each batch before it runs (`sources/<index>/`), the query logs
+    the offsets it started (`offsets/`) and finished (`commits/`). Reading them costs no Spark job.
+    """
+
+    def __init__(self, folder: Path, checkpoint: Path, source_index: int) -> None:
+        self._folder = folder
+        self._checkpoint = Path(checkpoint)
+        self._log = self._checkpoint / "sources" / str(source_index)
+        self._index = source_index
+        self._started: dict[str, int] = {}
+        """Log batch by file (batch folder and file name), without those already deleted."""
+        self._read_until = -1
+        # The agent asks how much waits while the cleaner works.
+        self._lock = threading.Lock()
+
+    def waiting(self) -> int:
+        """Records that lie in the folder and belong to no started micro-batch."""
+        with self._lock:
+            self._read_log()
+            total = 0
+            for batch in batches_in(self._folder):
+                unstarted = sum(
+                    1 for name in _names(batch.path) if f"{batch.path.name}/{name}" not in self._started
+                )
+                total += round(batch.records * unstarted / batch.files) if batch.files else 0
+            return total
+
+    def clean(self) -> int:
+        """Delete the files of finished micro-batches; gives back how many."""
+        with self._lock:
+            self._read_log()
+            finished = self._finished_log_batch()
+            deleted = 0
+            for name in [name for name, log_batch in self._started.items() if log_batch <= finished]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._folder / name)
+                    deleted += 1
+                del self._started[name]
+            # The newest folder stays, empty or not: its number tells a restarted producer what is done.
+            for batch in batches_in(self._folder)[:-1]:
+                with contextlib.suppress(OSError):
+                    os.rmdir(batch.path)
+            return deleted
+
+    def files_of(self, batch_id: int) -> list[Path]:
+        """The files of one micro-batch of the query."""
+        with self._lock:
+            self._read_until = -1
+            self._read_log()
+            until = self._log_offset(batch_id)
+            after = self._log_offset(batch_id - 1)
+            names = [name for name, log_batch in self._started.items() if after < log_batch <= until]
+            return sorted(self._folder / name for name in names if (self._folder / name).exists())
+
+    def _read_log(self) -> None:
+        numbers: dict[int, str] = {}
+        for name in _names(self._log):
+            digits = name.removesuffix(".compact")
+            if digits.isdigit() and int(digits) > self._read_until:
+                # A compacted entry repeats every older one; both forms of a number may exist.
+                numbers[int(digits)] = max(numbers.get(int(digits), ""), name, key=len)
+        for number in sorted(numbers):
+            try:
+                lines = (self._log / numbers[number]).read_text().splitlines()[1:]
+            except FileNotFoundError:
+                continue
+            for line in lines:
+                entry = json.loads(line)
+                path = Path(unquote(urlparse(entry["path"]).path))
+                file = f"{path.parent.name}/{path.name}"
+                if (self._folder / file).exists():
+                    self._started[file] = int(entry["batchId"])
+            self._read_until = number
+
+    def _finished_log_batch(self) -> int:
+        commits = [int(name) for name in _names(self._checkpoint / "commits") if name.isdigit()]
+        return self._log_offset(max(commits)) if commits else -1
+
+    def _log_offset(self, batch_id: int) -> int:
+        offset = offset_of(self._checkpoint, batch_id, self._index)
+        return int(offset["logOffset"]) if offset else -1
+
+
+def offset_of(checkpoint: Path, batch_id: int, source_index: int) -> dict[str, Any] | None:
+    """The end offset of one source in one micro-batch, from a query's checkpoint; None where not known."""
+    try:
+        # Line 1 is the version, line 2 the batch's metadata, then one line a source ("-" for none).
+        lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[2:]
+    except FileNotFoundError:
+        return None
+    if source_index >= len(lines) or lines[source_index] == "-":
+        return None
+    value: dict[str, Any] = json.loads(lines[source_index])
+    return value
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name[0] not in "._"]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

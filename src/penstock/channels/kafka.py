@@ -1,0 +1,187 @@
+"""The `kafka` channel: one topic a producer, by Spark's own connector. At least once between units.
+
+The topic carries each record as JSON under its id, so every consuming unit reads the one topic at its own
+pace. A batch that is written again after a crash is there twice with the same ids: a unit that must not see
+that sets the channel's `deduplicate` to how long ids are remembered. Topics are made with enough partitions
+for the unit that reads them at its largest, and with a retention, so disk use is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME
+from penstock.channels.files import TIMESTAMP_FORMAT, offset_of
+from penstock.channels.model import Stream
+from penstock.channels.schemas import carried_schema, fitted
+from penstock.errors import ClusterError, ConfigurationError
+from penstock.quantities import duration_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class KafkaChannel:
+    """One topic a producer on a broker."""
+
+    kind: ClassVar[str] = "kafka"
+    exactly_once: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        bootstrap: str,
+        prefix: str = "penstock",
+        partitions: int = 8,
+        retention: str = "1 h",
+        max_records_per_batch: int = 100_000,
+        deduplicate: str | None = None,
+    ) -> None:
+        """`bootstrap` is the broker's address; `prefix` stands before every topic's name."""
+        if partitions < 1:
+            raise ConfigurationError(f"channel kafka: expected at least 1 partition, got {partitions}")
+        self.bootstrap = bootstrap
+        self.prefix = prefix
+        self.partitions = partitions
+        self.retention_s = duration_s(retention)
+        self.max_records_per_batch = max_records_per_batch
+        self.deduplicate_s = None if deduplicate is None else duration_s(deduplicate)
+
+    def topic(self, producer: str) -> str:
+        """The topic of a producer's records."""
+        return f"{self.prefix}.{producer}"
+
+    def prepare(self, spark: SparkSession, streams: Sequence[Stream]) -> None:
+        """Create the topics that do not exist yet; ClusterError where the broker does not answer."""
+        from py4j.protocol import Py4JJavaError
+
+        jvm: Any = spark._jvm
+        settings = jvm.java.util.Properties()
+        settings.put("bootstrap.servers", self.bootstrap)
+        settings.put("default.api.timeout.ms", "20000")
+        settings.put("request.timeout.ms", "10000")
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+        try:
+            # Topic by topic: one that exists must not keep the others from being made.
+            for name in sorted({self.topic(stream.producer) for stream in streams}):
+                replication = jvm.java.lang.Short.parseShort("1")
+                topic = jvm.org.apache.kafka.clients.admin.NewTopic(name, self.partitions, replication)
+                configuration = jvm.java.util.HashMap()
+                configuration.put("retention.ms", str(int(self.retention_s * 1000)))
+                # Retention works on closed segments only: close them well within it.
+                configuration.put("segment.ms", str(max(1000, int(self.retention_s * 250))))
+                wanted = jvm.java.util.ArrayList()
+                wanted.add(topic.configs(configuration))
+                try:
+                    admin.createTopics(wanted).all().get()
+                except Py4JJavaError as error:
+                    cause = str(error.java_exception)
+                    if "TopicExistsException" not in cause:
+                        raise ClusterError(
+                            f"channel kafka: topic {name} could not be created at {self.bootstrap}: {cause}; "
+                            "is the broker up (`penstock broker status`)?"
+                        ) from None
+        finally:
+            admin.close()
+
+    def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
+        """The topic's records as they arrive; the arrival time is the broker's."""
+        raw = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.topic(stream.producer))
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", self.max_records_per_batch)
+            # A record past its retention is gone: say so in the log, do not stop the unit for ever.
+            .option("failOnDataLoss", "false")
+            .load()
+        )
+        records = self._decoded(raw, stream)
+        if self.deduplicate_s is not None:
+            records = records.withWatermark(
+                SOURCE_TIME, f"{max(1, round(self.deduplicate_s))} seconds"
+            ).dropDuplicatesWithinWatermark([RECORD_ID])
+        return records
+
+    def read_batch(
+        self, spark: SparkSession, stream: Stream, checkpoint: Path, source_index: int, batch_id: int
+    ) -> DataFrame:
+        """The records of one micro-batch again, by their offsets."""
+        end = offset_of(checkpoint, batch_id, source_index)
+        if end is None:
+            return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
+        start = offset_of(checkpoint, batch_id - 1, source_index) or {}
+        # -2 is Kafka's word for the earliest record, where a partition had no offset before.
+        begin = {
+            topic: {partition: start.get(topic, {}).get(partition, -2) for partition in partitions}
+            for topic, partitions in end.items()
+        }
+        raw = (
+            spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.topic(stream.producer))
+            .option("startingOffsets", json.dumps(begin))
+            .option("endingOffsets", json.dumps(end))
+            .option("failOnDataLoss", "false")
+            .load()
+        )
+        return self._decoded(raw, stream).drop(ARRIVED_TIME)
+
+    def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int) -> None:
+        """Send one finished micro-batch; said again, its records are there twice with the same ids."""
+        if streams:
+            self.encoded(records, streams[0]).write.format("kafka").options(**self.sink_options()).save()
+
+    def sink_options(self) -> dict[str, str]:
+        """Options of Spark's Kafka sink."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            # A broker that is away for less than this is waited for; the backlog waits in the source.
+            "kafka.delivery.timeout.ms": "120000",
+            "kafka.request.timeout.ms": "10000",
+            "kafka.linger.ms": "5",
+        }
+
+    def encoded(self, records: DataFrame, stream: Stream) -> DataFrame:
+        """Records as the Kafka sink wants them: topic, key and value."""
+        from pyspark.sql import functions as sql
+
+        fitting = fitted(records, stream.schema, f"operator {stream.producer}")
+        value = sql.to_json(sql.struct(*fitting.columns), {"timestampFormat": TIMESTAMP_FORMAT})
+        return fitting.select(
+            sql.lit(self.topic(stream.producer)).alias("topic"),
+            sql.col(RECORD_ID).cast("binary").alias("key"),
+            value.cast("binary").alias("value"),
+        )
+
+    def _decoded(self, raw: DataFrame, stream: Stream) -> DataFrame:
+        from pyspark.sql import functions as sql
+
+        schema = carried_schema(stream.schema, stream.producer)
+        decoded = sql.from_json(
+            sql.col("value").cast("string"),
+            schema,
+            {"timestampFormat": TIMESTAMP_FORMAT, "mode": "PERMISSIVE"},
+        )
+        return raw.select(decoded.alias("record"), sql.col("timestamp").alias(ARRIVED_TIME)).select(
+            "record.*", ARRIVED_TIME
+        )
+
+
+def waiting_of(source_progress: dict[str, Any]) -> int:
+    """Records that wait in Kafka, from a source's part of a progress event: latest minus end offsets."""
+    latest = _offsets(source_progress.get("latestOffset"))
+    end = _offsets(source_progress.get("endOffset"))
+    return sum(
+        max(0, offset - int(end.get(topic, {}).get(partition, 0)))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _offsets(value: Any) -> dict[str, dict[str, int]]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,159 @@
+"""The files channel: exactly once, cleaned behind, with a known backlog."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from penstock.channels.files import FilesChannel, FilesConsumption, batches_in, publish
+from penstock.channels.model import Stream
+from penstock.errors import ConfigurationError
+
+pytestmark = pytest.mark.spark
+
+STREAM = Stream("upper", "counting", "number long")
+OTHER = Stream("upper", "archive", "number long")
+
+
+def a_batch(spark, numbers):
+    from pyspark.sql import functions as sql
+
+    frame = spark.createDataFrame([(n,) for n in numbers], "number long")
+    return frame.select(
+        sql.concat(sql.lit("r"), "number").alias("record_id"),
+        sql.timestamp_millis(sql.col("number") * 1000).alias("source_time"),
+        "number",
+    )
+
+
+def start(spark, channel, checkpoint, results, stream=STREAM):
+    def collect(batch, batch_id):
+        results.extend((row.record_id, row.source_time, row.number) for row in batch.collect())
+
+    query = channel.read(spark, stream).writeStream.foreachBatch(collect)
+    return query.option("checkpointLocation", str(checkpoint)).start()
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "json"])
+def test_what_is_appended_is_read_once_with_ids_and_times(spark, tmp_path, file_format):
+    channel = FilesChannel(tmp_path / "c", format=file_format)
+    channel.prepare(spark, [STREAM])
+    results = []
+    query = start(spark, channel, tmp_path / "check", results)
+    try:
+        channel.append(a_batch(spark, range(5)), [STREAM], 0)
+        query.processAllAvailable()
+        channel.append(a_batch(spark, range(5, 8)), [STREAM], 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert sorted(results) == sorted(
+        (row.record_id, row.source_time, row.number) for row in a_batch(spark, range(8)).collect()
+    )
+
+
+def test_a_batch_written_again_is_dropped_also_after_it_was_cleaned(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    results = []
+    channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
+    channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
+    query = start(spark, channel, tmp_path / "check", results)
+    try:
+        query.processAllAvailable()
+        assert channel.consumption(STREAM, tmp_path / "check", 0).clean() > 0
+        channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert sorted(row[2] for row in results) == [1, 2]
+
+
+def test_finished_files_are_deleted_and_the_query_restarts_without_them(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    results = []
+    checkpoint = tmp_path / "check"
+    for round_number in range(3):
+        channel.append(a_batch(spark, [round_number]), [STREAM], round_number)
+        query = start(spark, channel, checkpoint, results)
+        query.processAllAvailable()
+        query.stop()
+        channel.consumption(STREAM, checkpoint, 0).clean()
+
+    assert [row[2] for row in results] == [0, 1, 2]
+    assert [list(batch.path.iterdir()) for batch in batches_in(channel.folder(STREAM))] == [[]]
+
+
+def test_every_consumer_has_its_own_copy_of_the_same_bytes(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    channel.append(a_batch(spark, [1]), [STREAM, OTHER], 0)
+    results = []
+    query = start(spark, channel, tmp_path / "check", results)
+    query.processAllAvailable()
+    query.stop()
+    first = next(batches_in(channel.folder(STREAM))[0].path.iterdir())
+    assert os.stat(first).st_nlink == 2
+
+    channel.consumption(STREAM, tmp_path / "check", 0).clean()
+
+    assert len(list(batches_in(channel.folder(OTHER))[0].path.iterdir())) == 1
+    assert channel.consumption(OTHER, tmp_path / "none", 0).waiting() == 1
+
+
+def test_waiting_counts_records_of_no_started_batch(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    consumption = channel.consumption(STREAM, tmp_path / "check", 0)
+    assert consumption.waiting() == 0
+    channel.append(a_batch(spark, range(7)), [STREAM], 0)
+    assert consumption.waiting() == 7
+
+    query = start(spark, channel, tmp_path / "check", [])
+    query.processAllAvailable()
+    query.stop()
+    assert consumption.waiting() == 0
+
+    channel.append(a_batch(spark, range(7, 10)), [STREAM], 1)
+    assert consumption.waiting() == 3
+
+
+def test_a_micro_batch_can_be_read_again_from_the_checkpoint(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    query = start(spark, channel, tmp_path / "check", [])
+    for batch_id in range(3):
+        channel.append(a_batch(spark, [batch_id]), [STREAM], batch_id)
+        query.processAllAvailable()
+    query.stop()
+
+    again = channel.read_batch(spark, STREAM, tmp_path / "check", 0, 1)
+
+    assert [row.number for row in again.collect()] == [1]
+
+
+def test_an_empty_batch_leaves_nothing(spark, tmp_path):
+    channel = FilesChannel(tmp_path / "c")
+    channel.append(a_batch(spark, []), [STREAM], 0)
+
+    assert batches_in(channel.folder(STREAM)) == []
+
+
+def test_a_crash_between_two_consumers_is_made_good_by_writing_again(tmp_path):
+    first, second = tmp_path / "p" / "a", tmp_path / "p" / "b"
+    for attempt, folders in enumerate([[first], [first, second]]):
+        written = tmp_path / "p" / f"_writing-{attempt}"
+        written.mkdir(parents=True)
+        (written / "part.json").write_text(f'{{"attempt": {attempt}}}\n')
+        publish(written, [written / "part.json"], 1, folders, 0)
+
+    assert [len(batches_in(folder)) for folder in (first, second)] == [1, 1]
+    assert (batches_in(first)[0].path / "part.json").read_text() == '{"attempt": 0}\n'
+
+
+def test_a_folder_that_does_not_exist_has_nothing_waiting(tmp_path):
+    assert FilesConsumption(tmp_path / "no", tmp_path / "none", 0).waiting() == 0
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="expected a format out of"):
+        FilesChannel(tmp_path, format="csv")
