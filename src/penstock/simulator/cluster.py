@@ -31,7 +31,7 @@ from penstock.policies.actions import (
 )
 from penstock.simulator.faults import Fault
 from penstock.simulator.flows import Edge, Entry, flows_of
-from penstock.simulator.kernel import BINS, BINS_PER_E, LEAST_S
+from penstock.simulator.kernel import BINS, add_to_histogram
 from penstock.simulator.station import Finished, Station
 from penstock.topology.model import Choice, Topology
 from penstock.workload import ArrivalStream, RateCurve, Workload, make_workload
@@ -68,7 +68,7 @@ class SimulatedCluster:
         seeds = np.random.SeedSequence(settings.seed).spawn(4)
         service_seeds = seeds[0].spawn(len(flows))
         self.stations = {
-            flow.unit: Station(flow, np.random.default_rng(seed))
+            flow.unit: Station(flow, topology.unit_by_name[flow.unit].slots, np.random.default_rng(seed))
             for flow, seed in zip(flows, service_seeds, strict=True)
         }
         self._edges: dict[str, tuple[Edge, ...]] = {flow.unit: flow.edges for flow in flows}
@@ -85,12 +85,12 @@ class SimulatedCluster:
         self._observed_s = 0.0
         self._instances: dict[str, Instance] = {}
         self._running_s: dict[str, float] = {}
-        self._worked: dict[str, tuple[float, int]] = {}
         self._images: dict[str, set[str]] = {}
         self._slow: dict[str, float] = {}
         self._draining: set[str] = set()
         self._queue_for_room: list[str] = []
         self._replaces: dict[str, str] = {}
+        self._closed: list[tuple[str, str]] = []
         self._events: list[tuple[float, int, str, str]] = []
         self._event_number = 0
         self._notices: list[str] = []
@@ -119,7 +119,6 @@ class SimulatedCluster:
             for unit, station in self.stations.items()
         )
         self._observed_s = now_s
-        self._worked.clear()
         self._emitted.clear()
         return Observation(now_s, measurements, self._taken_notices())
 
@@ -167,10 +166,10 @@ class SimulatedCluster:
             topology.unit_memory_mib(unit), self._now_s,
         )  # fmt: skip
         self._queue_for_room.append(name)
-        self._give_room()
+        self._give_room(self._now_s)
         return None
 
-    def _give_room(self) -> None:
+    def _give_room(self, at_s: float) -> None:
         """Start the instances that wait for room, in the order they were asked for."""
         still: list[str] = []
         for name in self._queue_for_room:
@@ -181,10 +180,10 @@ class SimulatedCluster:
             if host is None or not self._room(host).holds(instance.cores, instance.memory_mib):
                 still.append(name)
                 continue
-            self._begin(instance, host)
+            self._begin(instance, host, at_s)
         self._queue_for_room = still
 
-    def _begin(self, instance: Instance, host: str) -> None:
+    def _begin(self, instance: Instance, host: str, at_s: float) -> None:
         known = self._host(host)
         assert known is not None
         times = self._parameters[known.site]
@@ -194,12 +193,10 @@ class SimulatedCluster:
         if instance.unit not in images:
             start_s += times.image_pull_s
             images.add(instance.unit)
-        running_s = max(self._now_s, up_s) + start_s
+        running_s = max(at_s, up_s) + start_s
         self._instances[instance.id] = instance.moved(InstanceState.STARTING, host=host)
         self._running_s[instance.id] = running_s
-        unit = self.topology.unit_by_name[instance.unit]
-        slowdown = self._slow.get(host, 1.0)
-        self.stations[instance.unit].add_slots(instance.id, unit.slots, running_s, slowdown)
+        self.stations[instance.unit].add_slots(instance.id, running_s, self._slow.get(host, 1.0))
         self._at(running_s, "running", instance.id)
 
     def _stop(self, name: str) -> None:
@@ -207,7 +204,7 @@ class SimulatedCluster:
         if instance is None or instance.state is InstanceState.RETIRING:
             return
         if instance.state is not InstanceState.RUNNING:
-            self._gone(name, InstanceState.STOPPED)
+            self._drop(name, InstanceState.STOPPED)
             return
         last_s = self.stations[instance.unit].close_slots(name)
         self._instances[name] = instance.moved(InstanceState.RETIRING)
@@ -221,17 +218,26 @@ class SimulatedCluster:
         else:
             self._replaces[replacement] = name
 
-    def _gone(self, name: str, state: InstanceState) -> int:
-        """An instance is no more; how many records it held and gave back."""
+    def _leave(self, name: str, at_s: float) -> None:
+        """A retired instance has finished its last record; its closed slots go once serving gets here."""
+        instance = self._instances.pop(name)
+        instance.moved(InstanceState.STOPPED)
+        self._closed.append((instance.unit, name))
+        self._free(instance, at_s)
+
+    def _drop(self, name: str, state: InstanceState) -> int:
+        """An instance is no more, from now on; how many records it held and gave back."""
         instance = self._instances.pop(name)
         instance.moved(state)
-        put_back = 0
-        if instance.state in SERVING:
-            put_back = self.stations[instance.unit].remove_slots(name, self._now_s)
+        serving = instance.state in SERVING
+        put_back = self.stations[instance.unit].remove_slots(name, self._now_s) if serving else 0
+        self._free(instance, self._now_s)
+        return put_back
+
+    def _free(self, instance: Instance, at_s: float) -> None:
         if instance.host is not None:
             self._release_if_empty(instance.host)
-        self._give_room()
-        return put_back
+        self._give_room(at_s)
 
     def _release_if_empty(self, host: str) -> None:
         if host not in self._draining:
@@ -250,25 +256,30 @@ class SimulatedCluster:
         self._event_number += 1
 
     def _catch_up(self, now_s: float) -> None:
-        """Serve records until now, stopping at every event on the way that changes who serves."""
+        """Serve records until now, stopping only at events that change who serves from then on.
+
+        An instance that starts has slots that open at the right instant, and one that is gone had closed
+        its slots before: neither needs a stop.
+        """
         while self._events and self._events[0][0] <= now_s:
             at_s, _, kind, subject = heapq.heappop(self._events)
             if kind == "running":
-                # Slots carry the instant they open, so serving need not stop here ...
-                if subject in self._replaces:  # ... unless another instance retires at it.
+                if subject in self._replaces:
                     self._serve(at_s)
                 self._on_running(subject, at_s)
-                continue
-            self._serve(at_s)
-            if kind == "gone":
+            elif kind == "gone":
                 if subject in self._instances:
-                    self._gone(subject, InstanceState.STOPPED)
-            elif kind == "fault":
-                self._strike(self.settings.faults[int(subject)])
-            elif kind == "recover":
-                self._slow.pop(subject, None)
-                self._set_speed(subject, 1.0)
+                    self._leave(subject, at_s)
+            else:
+                self._serve(at_s)
+                if kind == "fault":
+                    self._strike(self.settings.faults[int(subject)])
+                elif self._slow.pop(subject, None) is not None:
+                    self._set_speed(subject, 1.0)
         self._serve(now_s)
+        for unit, name in self._closed:
+            self.stations[unit].remove_slots(name, now_s)
+        self._closed.clear()
 
     def _on_running(self, name: str, at_s: float) -> None:
         instance = self._instances.get(name)
@@ -291,9 +302,6 @@ class SimulatedCluster:
         for unit, station in self.stations.items():
             finished = station.step(begin_s, end_s)
             self._send_on(unit, station, finished)
-            for name, (busy_s, executed) in station.slot_work().items():
-                before = self._worked.get(name, (0.0, 0))
-                self._worked[name] = (before[0] + busy_s, before[1] + executed)
         self._now_s = end_s
 
     def _send_on(self, unit: str, station: Station, finished: Finished) -> None:
@@ -307,8 +315,8 @@ class SimulatedCluster:
                 mine = finished.way == edge.way
                 end_s, origin_s = finished.end_s[mine], finished.origin_s[mine]
             if edge.ratio != 1.0:
-                repeats = self._repeats((unit, number), edge.ratio, end_s.size)
-                end_s, origin_s = np.repeat(end_s, repeats), np.repeat(origin_s, repeats)
+                chosen = self._chosen((unit, number), edge.ratio, end_s.size)
+                end_s, origin_s = end_s[chosen], origin_s[chosen]
             if not end_s.size:
                 continue
             self._emitted[unit] = self._emitted.get(unit, 0) + int(end_s.size)
@@ -317,21 +325,22 @@ class SimulatedCluster:
             else:
                 self.stations[edge.target].receive(end_s + edge.delay_s, origin_s, edge.target_way)
 
-    def _repeats(self, edge: tuple[str, int], ratio: float, number: int) -> NDArray[np.int64]:
-        """How often each record is sent on: on average `ratio`, spread evenly, the rest carried over."""
+    def _chosen(self, edge: tuple[str, int], ratio: float, number: int) -> NDArray[np.int64]:
+        """Which records are sent on, and how often: on average `ratio`, spread evenly, the rest carried."""
         carry = self._carry.get(edge, 0.0)
-        due = carry + ratio * np.arange(1, number + 1)
+        due = carry + ratio * number
         # The tolerance keeps 300 × 1/300 from missing the whole by one bit.
-        whole = np.floor(due + 1e-9).astype(np.int64)
-        if number:
-            self._carry[edge] = float(due[-1] - whole[-1])
-        repeats: NDArray[np.int64] = np.diff(whole, prepend=0)
-        return repeats
+        whole = int(due + 1e-9)
+        self._carry[edge] = due - whole
+        if whole == 0:
+            return np.empty(0, np.int64)
+        # Record k (from 1) brings the sum to carry + ratio k; copy m is due where that reaches m.
+        reached = np.ceil((np.arange(1, whole + 1) - carry) / ratio - 1e-6).astype(np.int64) - 1
+        chosen: NDArray[np.int64] = np.clip(reached, 0, number - 1)
+        return chosen
 
     def _deliver(self, latency_s: NDArray[np.float64]) -> None:
-        bins = (np.log(np.maximum(latency_s, LEAST_S) / LEAST_S) * BINS_PER_E).astype(np.int64) + 1
-        self.end_to_end += np.bincount(np.minimum(bins, BINS - 1), minlength=BINS)
-        self.end_to_end_sum_s += float(latency_s.sum())
+        self.end_to_end_sum_s += add_to_histogram(latency_s, self.end_to_end)
         self.delivered += int(latency_s.size)
 
     # -- faults ----------------------------------------------------------------------------------
@@ -365,7 +374,7 @@ class SimulatedCluster:
 
     def _crash(self, instance: Instance, how: str) -> None:
         self._queue_for_room = [name for name in self._queue_for_room if name != instance.id]
-        put_back = self._gone(instance.id, InstanceState.FAILED)
+        put_back = self._drop(instance.id, InstanceState.FAILED)
         self._notices.append(f"instance {instance.id} {how}; {put_back} records wait again")
 
     def _set_speed(self, host: str, factor: float) -> None:
@@ -379,19 +388,22 @@ class SimulatedCluster:
         self, unit: str, station: Station, members: list[Instance], now_s: float, interval_s: float
     ) -> Measurement:
         account = station.account()
-        slots = self.topology.unit_by_name[unit].slots
-        noise = self._noise.standard_normal((len(members), 2)) * self.settings.reading_noise
-        readings = []
-        for instance, (cpu_noise, memory_noise) in zip(members, noise.tolist(), strict=True):
-            busy_s, executed = self._worked.get(instance.id, (0.0, 0))
-            served_s = min(interval_s, now_s - (instance.running_s or 0.0))
-            load = busy_s / (served_s * slots) if served_s > 0 else 0.0
-            memory = self.settings.memory_idle_ratio + self.settings.memory_load_ratio * load + memory_noise
-            readings.append(
-                InstanceReading(
-                    instance.id, min(1.0, max(0.0, load + cpu_noise)), min(1.0, max(0.0, memory)), executed
-                )
-            )
+        names, busy_s, executed = station.taken_work()
+        rows = {name: row for row, name in enumerate(names)}
+        mine = [rows[instance.id] for instance in members]
+        running_s = np.array([instance.running_s for instance in members], dtype=np.float64)
+        served_s = np.minimum(interval_s, now_s - running_s)
+        load = busy_s[mine] / (np.maximum(served_s, 1e-9) * station.slots)
+        noise = self._noise.standard_normal((2, len(members))) * self.settings.reading_noise
+        cpu = np.clip(load + noise[0], 0.0, 1.0)
+        memory = self.settings.memory_idle_ratio + self.settings.memory_load_ratio * load + noise[1]
+        readings = map(
+            InstanceReading,
+            [instance.id for instance in members],
+            cpu.tolist(),
+            np.clip(memory, 0.0, 1.0).tolist(),
+            executed[mine].tolist(),
+        )
         return Measurement(
             unit, now_s, interval_s, account.arrived, account.processed, self._emitted.get(unit, 0),
             station.waiting, station.in_service, account.duration_s, account.duration_p95_s,
@@ -439,9 +451,7 @@ class SimulatedCluster:
         taken, self._notices = tuple(self._notices), []
         return taken
 
-    def _open_streams(
-        self, entries: Sequence[Entry]
-    ) -> dict[str, tuple[ArrivalStream, list[tuple[str, int]]]]:
+    def _open_streams(self, entries: Sequence[Entry]) -> dict[str, tuple[_Arrivals, list[tuple[str, int]]]]:
         streams = {}
         rngs = np.random.SeedSequence([self.settings.seed, 7]).spawn(len(self.topology.sources))
         for source, seed in zip(self.topology.sources, rngs, strict=True):
@@ -457,8 +467,28 @@ class SimulatedCluster:
             if source.share != 1.0:
                 workload = _Share(workload, source.share)
             stream = ArrivalStream(workload, rng, self.settings.process)
-            streams[source.name] = (stream, targets)
+            streams[source.name] = (_Arrivals(stream), targets)
         return streams
+
+
+class _Arrivals:
+    """A source's arrivals, drawn for some minutes ahead: many small draws cost more than a large one."""
+
+    AHEAD_S = 300.0
+
+    def __init__(self, stream: ArrivalStream) -> None:
+        self._stream = stream
+        self._ready: NDArray[np.float64] = np.empty(0)
+        self._drawn_s = 0.0
+
+    def until(self, end_s: float) -> NDArray[np.float64]:
+        """The arrivals from where the last call ended up to an instant."""
+        if end_s > self._drawn_s:
+            self._drawn_s = end_s + self.AHEAD_S
+            self._ready = np.concatenate((self._ready, self._stream.until(self._drawn_s)))
+        cut = int(np.searchsorted(self._ready, end_s, side="left"))
+        taken, self._ready = self._ready[:cut], self._ready[cut:]
+        return taken
 
 
 class _Share:

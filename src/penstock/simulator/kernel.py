@@ -48,15 +48,15 @@ def serve(
     held_work: Any,
     held_entry: Any,
     held_start: Any,
-    busy_s: Any,  # slots: time worked within the interval (out)
-    executed: Any,  # slots: records finished within the interval (out)
+    busy_s: Any,  # slots: time worked (added to)
+    executed: Any,  # slots: records finished (added to)
     out_end: Any,
     out_origin: Any,
     out_entry: Any,
     durations: Any,  # histogram of end - arrival (added to)
     latencies: Any,  # histogram of end - origin (added to)
     slo_s: float,
-    sums: Any,  # out: duration, service, service², latency, ≤ slo, ≤ 2 slo, ≤ 5 slo
+    sums: Any,  # added to: duration, service, service², latency, ≤ slo, ≤ 2 slo, ≤ 5 slo
 ) -> tuple[int, int]:
     """Serve until the end of the interval; the new head and the number of records finished.
 
@@ -66,8 +66,6 @@ def serve(
     heap = np.empty(slots, np.int64)
     size = 0
     for slot in range(slots):
-        busy_s[slot] = 0.0
-        executed[slot] = 0
         if open_slot[slot] and free_s[slot] < end_s:
             # Sift up: the heap's top is the slot that is free first (lowest number on a tie).
             place = size
@@ -208,3 +206,26 @@ def percentile(histogram: Any, share: float) -> float:
                 return LEAST_S
             return LEAST_S * math.exp((index - 0.5) / BINS_PER_E)
     return LEAST_S * math.exp((histogram.shape[0] - 1) / BINS_PER_E)
+
+
+@njit(cache=True)
+def gaps(arrival: Any, last_s: float, sums: Any) -> None:
+    """Add up the number, the sum and the squares of the times between arrivals; last_s may be NaN."""
+    before = last_s
+    for instant in arrival:
+        if not math.isnan(before):
+            gap = instant - before
+            sums[0] += 1.0
+            sums[1] += gap
+            sums[2] += gap * gap
+        before = instant
+
+
+@njit(cache=True)
+def add_to_histogram(durations: Any, histogram: Any) -> float:
+    """Add durations to a histogram; their sum."""
+    total = 0.0
+    for duration in durations:
+        histogram[_bin(duration)] += 1
+        total += duration
+    return total

@@ -6,12 +6,13 @@ Conservation is the invariant: every record that arrived waits, is in service, o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.simulator.flows import Flow, Way
-from penstock.simulator.kernel import BINS, percentile, serve
+from penstock.simulator.kernel import BINS, gaps, percentile, serve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,8 +50,10 @@ class Account:
 class Station:
     """The first-in-first-out queue of one unit and the slots that serve it."""
 
-    def __init__(self, flow: Flow, rng: np.random.Generator) -> None:
+    def __init__(self, flow: Flow, slots: int, rng: np.random.Generator) -> None:
         self.flow = flow
+        self.slots = slots
+        """Slots of each instance."""
         self._rng = rng
         self._sigma = [_log_sigma(way) for way in flow.ways]
         self._head = 0
@@ -58,9 +61,12 @@ class Station:
         self._queue: dict[str, Floats] = {name: np.empty(1024) for name in _QUEUE_FIELDS}
         self._entry: Ints = np.empty(1024, np.int64)
         self._inbox: list[tuple[Floats, Floats, Ints]] = []
-        self._slot: dict[str, NDArray[np.generic]] = {}
+        self._slot: dict[str, NDArray[Any]] = {
+            **{name: np.empty(0) for name in _SLOT_FLOATS},
+            **{name: np.empty(0, np.int64) for name in _SLOT_INTS},
+        }
         self._owners: list[str] = []
-        self._set_slots({name: np.empty(0) for name in _SLOT_FLOATS}, [])
+        """Instances in the order of their slots."""
         self.arrived = 0
         self.done = 0
         self.durations: Floats = np.zeros(BINS)
@@ -71,66 +77,48 @@ class Station:
         self._window_sums: Floats = np.zeros(7)
         self._window_arrived = 0
         self._window_done = 0
-        self._gaps = (0, 0.0, 0.0)
-        self._last_arrival_s: float | None = None
-        self.last_latencies: Floats = np.zeros(BINS)
+        self._gaps: Floats = np.zeros(3)
+        self._last_arrival_s = np.nan
         self._out: tuple[Floats, Floats, Ints] = (np.empty(1024), np.empty(1024), np.empty(1024, np.int64))
 
     # -- slots -----------------------------------------------------------------------------------
 
-    @property
-    def owners(self) -> list[str]:
-        """The instance each slot belongs to."""
-        return self._owners
-
-    def add_slots(self, instance: str, number: int, from_s: float, slowdown: float = 1.0) -> None:
-        """Give the unit an instance with so many slots, usable from an instant on."""
-        count = len(self._owners) + number
+    def add_slots(self, instance: str, from_s: float, slowdown: float = 1.0) -> None:
+        """Give the unit an instance, whose slots are usable from an instant on."""
+        count = len(self._slot["free_s"]) + self.slots
         fresh = {"free_s": from_s, "slowdown": slowdown, "open_slot": 1}
-        for name in (*_SLOT_FLOATS, *_SLOT_INTS):
-            old = self._slot[name]
+        for name, old in self._slot.items():
             grown = np.full(count, fresh.get(name, 0), old.dtype)
             grown[: len(old)] = old
             self._slot[name] = grown
-        self._owners = self._owners + [instance] * number
+        self._owners.append(instance)
 
     def close_slots(self, instance: str) -> float:
         """Let an instance's slots take nothing new; when the last of its records will be finished."""
-        last_s = -np.inf
-        for index in self._slots_of(instance):
-            self._slot["open_slot"][index] = 0
-            if self._slot["held"][index]:
-                last_s = max(last_s, float(self._slot["free_s"][index]))
-        return last_s
+        mine = self._slots_of(instance)
+        self._slot["open_slot"][mine] = 0
+        busy = self._slot["free_s"][mine][self._slot["held"][mine] == 1]
+        return float(busy.max()) if busy.size else -np.inf
 
     def remove_slots(self, instance: str, now_s: float) -> int:
-        """Take an instance's slots away; records they still held wait again. How many those were."""
-        mine = set(self._slots_of(instance))
-        held = [index for index in mine if self._slot["held"][index]]
+        """Take an instance's slots away; records they still hold wait again. How many those were."""
+        mine = self._slots_of(instance)
+        held = [index for index in range(mine.start, mine.stop) if self._slot["held"][index]]
         # Oldest arrival last: each is put before the head, so the oldest ends up first.
         for index in sorted(held, key=lambda i: float(self._slot["held_arrival"][i]), reverse=True):
             self._put_back(index, now_s)
-        keep = [index for index in range(len(self._owners)) if index not in mine]
-        owners = [self._owners[index] for index in keep]
-        self._set_slots({name: self._slot[name][keep] for name in (*_SLOT_FLOATS, *_SLOT_INTS)}, owners)
+        for name, old in self._slot.items():
+            self._slot[name] = np.delete(old, mine)
+        self._owners.remove(instance)
         return len(held)
 
     def slow_down(self, instance: str, factor: float) -> None:
         """Everything an instance begins from now on takes so many times longer than usual."""
-        for index in self._slots_of(instance):
-            self._slot["slowdown"][index] = factor
+        self._slot["slowdown"][self._slots_of(instance)] = factor
 
-    def _slots_of(self, instance: str) -> list[int]:
-        return [index for index, owner in enumerate(self._owners) if owner == instance]
-
-    def _set_slots(
-        self, arrays: dict[str, NDArray[np.generic]] | dict[str, Floats], owners: list[str]
-    ) -> None:
-        for name in _SLOT_FLOATS:
-            self._slot[name] = np.asarray(arrays.get(name, np.empty(0)), np.float64)
-        for name in _SLOT_INTS:
-            self._slot[name] = np.asarray(arrays.get(name, np.empty(0)), np.int64)
-        self._owners = owners
+    def _slots_of(self, instance: str) -> slice:
+        first = self._owners.index(instance) * self.slots
+        return slice(first, first + self.slots)
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -152,45 +140,38 @@ class Station:
     def step(self, begin_s: float, end_s: float) -> Finished:
         """Serve from one instant to another."""
         self._admit(end_s)
-        space = self.waiting + len(self._owners)
+        slot, queue = self._slot, self._queue
+        space = self.waiting + len(slot["free_s"])
         if self._out[0].size < space:
             self._out = (np.empty(2 * space), np.empty(2 * space), np.empty(2 * space, np.int64))
         out_end, out_origin, out_entry = self._out
-        self.last_latencies = np.zeros(BINS)
-        sums = np.zeros(7)
-        durations = np.zeros(BINS)
-        slot, queue = self._slot, self._queue
         self._head, done = serve(
             begin_s, end_s, queue["eligible"], queue["arrival"], queue["origin"], queue["work"], self._entry,
             self._head, self._tail, slot["free_s"], slot["open_slot"], slot["slowdown"], slot["held"],
             slot["held_arrival"], slot["held_origin"], slot["held_work"], slot["held_entry"],
-            slot["held_start"], slot["busy_s"], slot["executed"], out_end, out_origin, out_entry, durations,
-            self.last_latencies, self.flow.slo_s, sums,
+            slot["held_start"], slot["busy_s"], slot["executed"], out_end, out_origin, out_entry,
+            self._window_durations, self._window_latencies, self.flow.slo_s, self._window_sums,
         )  # fmt: skip
         self.done += done
         self._window_done += done
-        self._window_durations += durations
-        self._window_latencies += self.last_latencies
-        self._window_sums += sums
         return Finished(out_end[:done].copy(), out_origin[:done].copy(), out_entry[:done].copy())
 
-    def slot_work(self) -> dict[str, tuple[float, int]]:
-        """Time worked and records finished in the last step, by instance."""
-        found: dict[str, tuple[float, int]] = {}
-        busy, executed = self._slot["busy_s"].tolist(), self._slot["executed"].tolist()
-        for owner, busy_s, number in zip(self._owners, busy, executed, strict=True):
-            before = found.get(owner, (0.0, 0))
-            found[owner] = (before[0] + busy_s, before[1] + number)
-        return found
+    def taken_work(self) -> tuple[list[str], Floats, Ints]:
+        """Instances, the time each worked and the records each finished since the last call."""
+        busy, executed = self._slot["busy_s"], self._slot["executed"]
+        per_instance = busy.reshape(-1, self.slots).sum(axis=1), executed.reshape(-1, self.slots).sum(axis=1)
+        busy[:] = 0.0
+        executed[:] = 0
+        return (list(self._owners), *per_instance)
 
     def account(self) -> Account:
         """What happened since the last account, and begin a new one."""
         done, sums = self._window_done, self._window_sums
-        gaps, gap_sum, gap_squares = self._gaps
+        count, gap_sum, gap_squares = self._gaps.tolist()
         arrival_cv = service_cv = None
-        if gaps > 1 and gap_sum > 0:
-            mean = gap_sum / gaps
-            arrival_cv = max(0.0, gap_squares / gaps - mean * mean) ** 0.5 / mean
+        if count > 1 and gap_sum > 0:
+            mean = gap_sum / count
+            arrival_cv = max(0.0, gap_squares / count - mean * mean) ** 0.5 / mean
         if done > 1 and sums[1] > 0:
             mean = sums[1] / done
             service_cv = float(max(0.0, sums[2] / done - mean * mean) ** 0.5 / mean)
@@ -211,9 +192,9 @@ class Station:
         self.sums += sums
         self._window_durations[:] = 0.0
         self._window_latencies[:] = 0.0
-        self._window_sums = np.zeros(7)
+        self._window_sums[:] = 0.0
         self._window_arrived = self._window_done = 0
-        self._gaps = (0, 0.0, 0.0)
+        self._gaps[:] = 0.0
         return found
 
     # -- inside ----------------------------------------------------------------------------------
@@ -245,16 +226,8 @@ class Station:
         self._tail += number
         self.arrived += number
         self._window_arrived += number
-        self._count_gaps(arrival)
-
-    def _count_gaps(self, arrival: Floats) -> None:
-        gaps = np.diff(arrival)
-        count, total, squares = self._gaps
-        if self._last_arrival_s is not None:
-            first = float(arrival[0]) - self._last_arrival_s
-            count, total, squares = count + 1, total + first, squares + first * first
+        gaps(arrival, self._last_arrival_s, self._gaps)
         self._last_arrival_s = float(arrival[-1])
-        self._gaps = (count + gaps.size, total + float(gaps.sum()), squares + float(gaps @ gaps))
 
     def _draw_work(self, way: Ints) -> Floats:
         ways = self.flow.ways
