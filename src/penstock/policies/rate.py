@@ -222,12 +222,13 @@ class Rate:
         # Flink: parallelism = (rate / target utilisation + catch-up rate) / true rate of one instance
         wanted = max(1, math.ceil((incoming / self.target_ratio + extra) / each - 1e-9))
         enough = max(1, math.ceil((highest / self.target_ratio + extra) / each - 1e-9))
-        used = incoming / (each * count)
+        able = each * max(1, count)
+        used = incoming / able
         return _Load(
             wanted,
             enough,
-            used + extra / (each * count) > self.target_ratio + self.tolerance_ratio or backlog > 0,
-            used + extra / (each * count) < self.target_ratio - self.tolerance_ratio,
+            used + extra / able > self.target_ratio + self.tolerance_ratio or backlog > 0,
+            used + extra / able < self.target_ratio - self.tolerance_ratio,
             f"{incoming:.4g}/s and {waiting} waiting, {each:.4g}/s an instance, {used:.0%} used "
             f"(target {self.target_ratio:.0%} ± {self.tolerance_ratio:.0%})",
         )
