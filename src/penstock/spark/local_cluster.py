@@ -29,7 +29,7 @@ from typing import Any
 from penstock.errors import ClusterError
 from penstock.infrastructure import HostState
 from penstock.spark.folders import cache_folder
-from penstock.spark.java import ClassArchives, Java, find_java, spark_class
+from penstock.spark.java import ClassArchive, Java, find_java, spark_class
 from penstock.spark.processes import ChildProcesses, ProcessRecord, end_orphans, log_tail, wait_until
 
 LOG = logging.getLogger(__name__)
@@ -114,7 +114,6 @@ class LocalCluster:
         port: int | None = None,
         web_port: int | None = None,
         java: Java | None = None,
-        train: bool = False,
     ) -> None:
         """`hosts` is a number of hosts of `cores` and `memory_mib`, or (cores, MiB) by host id.
 
@@ -137,7 +136,6 @@ class LocalCluster:
         self._port = port
         self._web_port = web_port
         self._java = java
-        self._train = train
         self._children = ChildProcesses(self.name, persistent=persistent)
         self._lock = threading.RLock()
         self._hosts: dict[str, LocalHost] = {}
@@ -165,7 +163,7 @@ class LocalCluster:
             self.wait_for_hosts()
         return self
 
-    def stop(self) -> None:
+    def stop(self, grace_s: float = 8.0) -> None:
         """Stop everything and wait until it is gone; calling it again does nothing."""
         with self._lock:
             self._stopped = True
@@ -174,7 +172,7 @@ class LocalCluster:
             self._timers.clear()
             self._hosts.clear()
         # Workers and the master at once: none of them has anything left to tell the others.
-        self._children.stop_all(grace_s=8.0)
+        self._children.stop_all(grace_s)
         (self.folder / "cluster.json").unlink(missing_ok=True)
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -372,7 +370,7 @@ class LocalCluster:
             log = self._log("master")
             command, environment = spark_class(
                 self._java, MASTER_CLASS, "--host", MASTER_ADDRESS, "--port", str(self._port),
-                "--webui-port", str(self._web_port), flags=self._flags("master"),
+                "--webui-port", str(self._web_port), flags=self._flags(),
             )  # fmt: skip
             environment["SPARK_LOCAL_IP"] = MASTER_ADDRESS
             self._children.start("master", command, log=log, environment=environment, folder=self.folder)
@@ -405,7 +403,7 @@ class LocalCluster:
             self._java, WORKER_CLASS, "--host", host.address, "--port", "0", "--webui-port", "0",
             "--cores", str(host.cores), "--memory", f"{host.memory_mib}m",
             "--work-dir", str(self.folder / "work" / host.id), self.master_url,
-            flags=self._flags("worker"),
+            flags=self._flags(),
         )  # fmt: skip
         # Executors inherit the address, so that everything of a host is at the host's address.
         environment["SPARK_LOCAL_IP"] = host.address
@@ -477,10 +475,9 @@ class LocalCluster:
         temporary.write_text(json.dumps(state))
         temporary.replace(self.folder / "cluster.json")
 
-    def _flags(self, role: str) -> tuple[str, ...]:
+    def _flags(self) -> tuple[str, ...]:
         assert self._java is not None
-        archives = ClassArchives(self._java)
-        return (*DAEMON_SETTINGS, *(archives.make(role) if self._train else archives.use(role)))
+        return (*DAEMON_SETTINGS, *ClassArchive(self._java).use())
 
     def _log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"

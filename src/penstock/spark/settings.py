@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClusterError, ConfigurationError
-from penstock.spark.java import ClassArchives, Java, find_java
+from penstock.spark.java import ClassArchive, Java, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +45,7 @@ def spark_settings(
     *,
     executor: ExecutorShape = ONE_SLOT,
     initial_executors: int = 1,
-    archives: ClassArchives | None = None,
-    train: bool = False,
+    java_flags: Sequence[str] = (),
     ui: bool = False,
     driver_memory_mib: int = 512,
     checkpoints_on_local_disk: bool = True,
@@ -54,7 +53,7 @@ def spark_settings(
 ) -> dict[str, str]:
     """The settings of a session at `master`, the user's own on top.
 
-    `archives` adds the flags that use the class archives (or, with `train`, that make them).
+    `java_flags` are added to the Java options of driver and executors.
     """
     settings = {
         # --- executors: an exact number, and ours to change -------------------------------------------
@@ -66,7 +65,8 @@ def spark_settings(
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.initialExecutors": str(initial_executors),
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        # Spark wants one way to keep shuffle files; decommissioning below is one, two make it complain.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "false",
         # A retired executor finishes its tasks first; without this a retirement is a kill.
         "spark.decommission.enabled": "true",
         # No cached blocks worth moving: a micro-batch's shuffle files live shorter than their migration.
@@ -81,6 +81,8 @@ def spark_settings(
         # The default of 200 tasks a shuffle costs seconds a batch on a small cluster. State keeps the
         # number it was created with, so it is chosen for growth: some slots may take two partitions.
         "spark.sql.shuffle.partitions": "8",
+        # Streaming does without it in most plans, and warns at every query's start where it is on.
+        "spark.sql.adaptive.enabled": "false",
         # The agent reads progress in batches every few seconds; the default ring of 100 overflows in 5 s.
         "spark.sql.streaming.numRecentProgressUpdates": "400",
         # A function that hangs must not hang the end of the application too.
@@ -107,12 +109,10 @@ def spark_settings(
     if is_local(master):
         for name in [n for n in settings if n.startswith(("spark.dynamicAllocation", "spark.executor."))]:
             del settings[name]
-    if archives is not None:
-        flags = archives.make if train else archives.use
-        if flags("driver"):
-            settings["spark.driver.extraJavaOptions"] = " ".join(flags("driver"))
-        if flags("executor") and not is_local(master):
-            settings["spark.executor.extraJavaOptions"] = " ".join(flags("executor"))
+    if java_flags:
+        settings["spark.driver.extraJavaOptions"] = " ".join(java_flags)
+        if not is_local(master):
+            settings["spark.executor.extraJavaOptions"] = " ".join(java_flags)
     for name, value in (user or {}).items():
         if not name.startswith("spark."):
             raise ConfigurationError(f"expected a Spark setting that begins with `spark.`, got {name!r}")
@@ -139,7 +139,6 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     packages: tuple[str, ...] = (),
     java: Java | None = None,
-    train: bool = False,
     ui: bool = False,
     driver_memory_mib: int = 512,
     log_level: str = "WARN",
@@ -162,8 +161,8 @@ def start_session(
         master,
         executor=executor,
         initial_executors=initial_executors,
-        archives=ClassArchives(found),
-        train=train,
+        # The class archive of earlier starts: half the time until the session is up.
+        java_flags=ClassArchive(found).use(),
         ui=ui,
         driver_memory_mib=driver_memory_mib,
         user=user,
