@@ -241,8 +241,9 @@ class _Finder:
             return
         try:
             maker(choice)
-        except ConfigurationError as error:
-            self.tell(path, "bad-parameter", f"{what}: {error}")
+        except (ConfigurationError, TypeError, ValueError) as error:
+            # A dataclass may compare a text with a number before it finds words for it.
+            self.tell(path, "bad-parameter", f'{what}, {kind} "{choice.name}": {error}')
 
     # Sections
 

@@ -6,12 +6,12 @@ A new workload needs its class and its line here; help, checks and docs read thi
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from penstock import quantities
+from penstock.choosing import nearest
 from penstock.errors import ConfigurationError, QuantityError
 from penstock.topology.model import Choice
 from penstock.workload.model import Pattern
@@ -48,32 +48,25 @@ def make_workload(choice: Choice) -> Pattern:
     """The workload of this name with these parameters, which may be quantities such as "100/s" or "5 min"."""
     kind = WORKLOADS.get(choice.name)
     if kind is None:
-        raise ConfigurationError(f"unknown workload {choice.name!r}; {_nearest(choice.name, WORKLOADS)}")
+        raise ConfigurationError(f'unknown workload "{choice.name}"{nearest(choice.name, WORKLOADS)}')
     hints = get_type_hints(kind)
     known = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
     arguments: dict[str, Any] = {}
     for name, value in choice.parameters.items():
         if name not in known:
             raise ConfigurationError(
-                f"workload {choice.name!r} has no parameter {name!r}; {_nearest(name, known)}"
+                f'workload "{choice.name}" has no parameter "{name}"{nearest(name, known)}'
             )
         try:
             arguments[name] = _read(name, known[name], value)
         except QuantityError as error:
-            raise ConfigurationError(f"workload {choice.name!r}, {name}: {error}") from None
+            raise ConfigurationError(f'workload "{choice.name}", {name}: {error}') from None
     if kind is Trace and not arguments.get("path"):
-        raise ConfigurationError("workload 'trace' needs the parameter 'path': the file to read")
+        raise ConfigurationError('workload "trace" needs the parameter "path": the file to read')
     try:
         return kind(**arguments)
     except ConfigurationError as error:
-        raise ConfigurationError(f"workload {choice.name!r}: {error}") from None
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    """What was probably meant, and everything there is."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"{meant}known: {', '.join(known)}"
+        raise ConfigurationError(f'workload "{choice.name}": {error}') from None
 
 
 def _reader(name: str) -> Callable[[object], float]:
