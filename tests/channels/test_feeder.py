@@ -13,7 +13,7 @@ from penstock.channels.sinks import load_function, make_sink, read_results
 from penstock.errors import ConfigurationError
 from penstock.topology.model import Channel, Choice, Operator, Source, Topology
 
-CONSTANT = Choice("constant", {"rate_per_s": 50.0})
+CONSTANT = Choice("constant", {"level_per_s": 50.0})
 
 
 class Clock:

@@ -22,7 +22,7 @@ def a_batch(spark, numbers):
     frame = spark.createDataFrame([(n,) for n in numbers], "number long")
     return frame.select(
         sql.concat(sql.lit("r"), "number").alias("record_id"),
-        sql.timestamp_millis(sql.col("number") * 1000).alias("source_time"),
+        sql.timestamp_millis(sql.col("number") * 1000 + 1_700_000_000_000).alias("source_time"),
         "number",
     )
 
@@ -62,7 +62,7 @@ def test_a_batch_written_again_is_dropped_also_after_it_was_cleaned(spark, tmp_p
     query = start(spark, channel, tmp_path / "check", results)
     try:
         query.processAllAvailable()
-        assert channel.consumption(STREAM, tmp_path / "check", 0).clean() > 0
+        assert channel.consumption(STREAM, tmp_path / "check").clean() > 0
         channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
         query.processAllAvailable()
     finally:
@@ -80,7 +80,7 @@ def test_finished_files_are_deleted_and_the_query_restarts_without_them(spark, t
         query = start(spark, channel, checkpoint, results)
         query.processAllAvailable()
         query.stop()
-        channel.consumption(STREAM, checkpoint, 0).clean()
+        channel.consumption(STREAM, checkpoint).clean()
 
     assert [row[2] for row in results] == [0, 1, 2]
     assert [list(batch.path.iterdir()) for batch in batches_in(channel.folder(STREAM))] == [[]]
@@ -96,15 +96,15 @@ def test_every_consumer_has_its_own_copy_of_the_same_bytes(spark, tmp_path):
     first = next(batches_in(channel.folder(STREAM))[0].path.iterdir())
     assert os.stat(first).st_nlink == 2
 
-    channel.consumption(STREAM, tmp_path / "check", 0).clean()
+    channel.consumption(STREAM, tmp_path / "check").clean()
 
     assert len(list(batches_in(channel.folder(OTHER))[0].path.iterdir())) == 1
-    assert channel.consumption(OTHER, tmp_path / "none", 0).waiting() == 1
+    assert channel.consumption(OTHER, tmp_path / "none").waiting() == 1
 
 
 def test_waiting_counts_records_of_no_started_batch(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
-    consumption = channel.consumption(STREAM, tmp_path / "check", 0)
+    consumption = channel.consumption(STREAM, tmp_path / "check")
     assert consumption.waiting() == 0
     channel.append(a_batch(spark, range(7)), [STREAM], 0)
     assert consumption.waiting() == 7
@@ -126,7 +126,7 @@ def test_a_micro_batch_can_be_read_again_from_the_checkpoint(spark, tmp_path):
         query.processAllAvailable()
     query.stop()
 
-    again = channel.read_batch(spark, STREAM, tmp_path / "check", 0, 1)
+    again = channel.read_batch(spark, STREAM, tmp_path / "check", 1)
 
     assert [row.number for row in again.collect()] == [1]
 
@@ -151,7 +151,7 @@ def test_a_crash_between_two_consumers_is_made_good_by_writing_again(tmp_path):
 
 
 def test_a_folder_that_does_not_exist_has_nothing_waiting(tmp_path):
-    assert FilesConsumption(tmp_path / "no", tmp_path / "none", 0).waiting() == 0
+    assert FilesConsumption(tmp_path / "no", tmp_path / "none").waiting() == 0
 
 
 def test_an_unknown_format_is_refused(tmp_path):

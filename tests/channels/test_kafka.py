@@ -67,7 +67,7 @@ def test_topics_are_made_once_with_partitions_and_records_keep_ids_and_times(spa
     assert waiting_of(progress["sources"][0]) == 0
     end = progress["sources"][0]["endOffset"]
     assert set((json.loads(end) if isinstance(end, str) else end)["once.upper"]) == {"0", "1"}
-    again = channel.read_batch(spark, STREAM, tmp_path / "check", 0, progress["batchId"])
+    again = channel.read_batch(spark, STREAM, tmp_path / "check", progress["batchId"])
     assert again.count() == len(results) == 20
 
 

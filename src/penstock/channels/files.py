@@ -162,12 +162,10 @@ class FilesChannel:
         self.folder(stream).mkdir(parents=True, exist_ok=True)
         return read_folder(spark, self.folder(stream), stream, self.format, self.max_files_per_batch)
 
-    def read_batch(
-        self, spark: SparkSession, stream: Stream, checkpoint: Path, source_index: int, batch_id: int
-    ) -> DataFrame:
+    def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again."""
         schema = carried_schema(stream.schema, stream.producer)
-        files = self.consumption(stream, checkpoint, source_index).files_of(batch_id)
+        files = self.consumption(stream, checkpoint).files_of(batch_id)
         if not files:
             return spark.createDataFrame([], schema)
         reader = spark.read.format(self.format).schema(schema)
@@ -184,7 +182,9 @@ class FilesChannel:
         folders = [self.folder(stream) for stream in streams]
         write_batch(fitting, self.root / first.producer, folders, batch_id, self.format)
 
-    def consumption(self, stream: Stream, checkpoint: Path, source_index: int) -> FilesConsumption:
+    def consumption(
+        self, stream: Stream, checkpoint: Path, source_index: int | None = None
+    ) -> FilesConsumption:
         """What a query has started and finished of a stream."""
         return FilesConsumption(self.folder(stream), checkpoint, source_index)
 
@@ -213,10 +213,10 @@ class FilesConsumption:
     the offsets it started (`offsets/`) and finished (`commits/`). Reading them costs no Spark job.
     """
 
-    def __init__(self, folder: Path, checkpoint: Path, source_index: int) -> None:
+    def __init__(self, folder: Path, checkpoint: Path, source_index: int | None = None) -> None:
+        """`source_index` is the folder's place among the query's sources; None means: find it in the logs."""
         self._folder = folder
         self._checkpoint = Path(checkpoint)
-        self._log = self._checkpoint / "sources" / str(source_index)
         self._index = source_index
         self._started: dict[str, int] = {}
         """Log batch by file (batch folder and file name), without those already deleted."""
@@ -264,15 +264,20 @@ class FilesConsumption:
             return sorted(self._folder / name for name in names if (self._folder / name).exists())
 
     def _read_log(self) -> None:
+        if self._index is None:
+            self._index = source_index_of(self._checkpoint, f"{self._folder}/batch-")
+        if self._index is None:
+            return
+        log = self._checkpoint / "sources" / str(self._index)
         numbers: dict[int, str] = {}
-        for name in _names(self._log):
+        for name in _names(log):
             digits = name.removesuffix(".compact")
             if digits.isdigit() and int(digits) > self._read_until:
                 # A compacted entry repeats every older one; both forms of a number may exist.
                 numbers[int(digits)] = max(numbers.get(int(digits), ""), name, key=len)
         for number in sorted(numbers):
             try:
-                lines = (self._log / numbers[number]).read_text().splitlines()[1:]
+                lines = (log / numbers[number]).read_text().splitlines()[1:]
             except FileNotFoundError:
                 continue
             for line in lines:
@@ -288,8 +293,22 @@ class FilesConsumption:
         return self._log_offset(max(commits)) if commits else -1
 
     def _log_offset(self, batch_id: int) -> int:
+        if self._index is None:
+            return -1
         offset = offset_of(self._checkpoint, batch_id, self._index)
         return int(offset["logOffset"]) if offset else -1
+
+
+def source_index_of(checkpoint: Path, marker: str) -> int | None:
+    """Which of a query's sources is the one whose log speaks of a folder or a topic; None while none does."""
+    for name in sorted(_names(checkpoint / "sources")):
+        for entry in _names(checkpoint / "sources" / name):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                if marker in unquote((checkpoint / "sources" / name / entry).read_text()):
+                    return int(name)
+                # One entry tells: a source has one folder or one topic.
+                break
+    return None
 
 
 def offset_of(checkpoint: Path, batch_id: int, source_index: int) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME
-from penstock.channels.files import TIMESTAMP_FORMAT, offset_of
+from penstock.channels.files import TIMESTAMP_FORMAT, offset_of, source_index_of
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.errors import ClusterError, ConfigurationError
@@ -105,14 +105,13 @@ class KafkaChannel:
             ).dropDuplicatesWithinWatermark([RECORD_ID])
         return records
 
-    def read_batch(
-        self, spark: SparkSession, stream: Stream, checkpoint: Path, source_index: int, batch_id: int
-    ) -> DataFrame:
+    def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again, by their offsets."""
-        end = offset_of(checkpoint, batch_id, source_index)
-        if end is None:
+        index = source_index_of(checkpoint, f'"{self.topic(stream.producer)}"')
+        end = None if index is None else offset_of(checkpoint, batch_id, index)
+        if index is None or end is None:
             return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
-        start = offset_of(checkpoint, batch_id - 1, source_index) or {}
+        start = offset_of(checkpoint, batch_id - 1, index) or {}
         # -2 is Kafka's word for the earliest record, where a partition had no offset before.
         begin = {
             topic: {partition: start.get(topic, {}).get(partition, -2) for partition in partitions}

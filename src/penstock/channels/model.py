@@ -49,9 +49,7 @@ class RecordChannel(Protocol):
         """A streaming DataFrame of the envelope's columns, the user's columns and the arrival time."""
         ...
 
-    def read_batch(
-        self, spark: SparkSession, stream: Stream, checkpoint: Path, source_index: int, batch_id: int
-    ) -> DataFrame:
+    def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again, as an ordinary DataFrame, from a query's checkpoint."""
         ...
 
