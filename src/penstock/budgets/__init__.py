@@ -1,0 +1,45 @@
+"""Latency budgets: an end-to-end bound becomes a budget for every unit at least total cost (paper 004).
+
+`costs` are the functions from budget to cost, `problem` the graph and its answer, `solve` the one call over
+the solvers (`hull` by default, `exact`, `greedy`, `lohrmann`), `distribution` the way from a topology and
+measurements to budgets, as the control loop uses it.
+"""
+
+from penstock.budgets.costs import (
+    MM1,
+    CostFunction,
+    CostFunctionError,
+    Custom,
+    Exponential,
+    Kingman,
+    Linear,
+    QueueCost,
+    SharedQueue,
+    Table,
+    UnansweredError,
+    cost_function,
+)
+from penstock.budgets.problem import BudgetProblem, BudgetUnit, InfeasibleBoundError, PathBound, Solution
+from penstock.budgets.solve import SOLVERS, solve
+
+__all__ = [
+    "MM1",
+    "SOLVERS",
+    "BudgetProblem",
+    "BudgetUnit",
+    "CostFunction",
+    "CostFunctionError",
+    "Custom",
+    "Exponential",
+    "InfeasibleBoundError",
+    "Kingman",
+    "Linear",
+    "PathBound",
+    "QueueCost",
+    "SharedQueue",
+    "Solution",
+    "Table",
+    "UnansweredError",
+    "cost_function",
+    "solve",
+]
