@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from penstock.channels.registry import CHANNELS, channel_options
 from penstock.errors import ConfigurationError
 from penstock.filters.registry import FILTERS, make_filter
 from penstock.infrastructure.providers import PROVIDERS, provider_parameters
@@ -29,12 +30,13 @@ _WORDS: Mapping[type, str] = {
 
 
 def known_names() -> Known:
-    """Every policy, filter, provider and workload with its parameters, and what makes them."""
+    """Every policy, filter, provider, workload and channel with its parameters, and what makes them."""
     return Known(
         policies=_parameters(POLICIES),
         filters=_parameters(FILTERS),
         providers=_parameters(PROVIDERS),
         workloads=_parameters(WORKLOADS),
+        channels={kind: channel_options(kind) for kind in CHANNELS},
         makers={
             "policy": _typed(POLICIES, make_policy),
             "filter": _typed(FILTERS, make_filter),

@@ -43,7 +43,8 @@ def _details(topology: Topology, name: str, kind: str) -> list[str]:
         return ["sink"]
     operator = topology.operator_by_name[name]
     lines = [f"slo {format_duration(operator.slo_s)}, ratio {operator.ratio:.3g}"]
-    lines.append(f"{operator.cores:.3g} cores, {memory_text(operator.memory_mib)}")
+    cores = "1 core" if operator.cores == 1 else f"{operator.cores:.3g} cores"
+    lines.append(f"{cores}, {memory_text(operator.memory_mib)}")
     unit = topology.unit_of[name]
     if unit != name:
         lines.append(f"unit {unit}")
