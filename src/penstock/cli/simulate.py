@@ -1,0 +1,60 @@
+"""`penstock simulate`: one simulated run of a topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from penstock.cli.assembly import budgeting_of, load, with_choices
+from penstock.cli.choices import new_folder, read_choice
+from penstock.cli.tables import result_table
+from penstock.controller.journal import Journal
+from penstock.controller.loop import Tick
+from penstock.quantities import duration_s
+from penstock.report.run_report import write_run_report
+from penstock.simulator import SimulationSettings
+from penstock.simulator import simulate as run_simulation
+
+
+def simulate(
+    file: Annotated[Path, typer.Argument(help="The topology file.")],
+    duration: Annotated[str, typer.Option(help="How long to simulate.")] = "120 min",
+    policy: Annotated[str | None, typer.Option(help="Policy for every unit, such as btu.")] = None,
+    filter: Annotated[str | None, typer.Option(help="Filter for every unit, such as kalman.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Workload for every source.")] = None,
+    btu: Annotated[str | None, typer.Option(help="Billing time unit of every site.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 1,
+    poisson: Annotated[bool, typer.Option(help="Records arrive at random, not evenly.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for journal, summary and report.")] = None,
+) -> None:
+    """Simulate a topology under its policies; leaves a journal, a summary and a report."""
+    console = Console()
+    topology = with_choices(
+        load(file),
+        policy=read_choice(policy) if policy else None,
+        filter=read_choice(filter) if filter else None,
+        workload=read_choice(workload) if workload else None,
+        btu_s=duration_s(btu) if btu else None,
+    )
+    length_s = duration_s(duration)
+    folder = new_folder(out, topology.name)
+    (folder / "journal.db").unlink(missing_ok=True)
+    settings = SimulationSettings(seed=seed, process="poisson" if poisson else "regular")
+    with Journal(folder / "journal.db", topology.name, buffered=True) as journal:
+        with Progress(console=console, transient=True) as progress:
+            bar = progress.add_task(f"simulating {topology.name}", total=length_s)
+
+            def advance(tick: Tick) -> None:
+                progress.update(bar, completed=tick.at_s)
+
+            result = run_simulation(
+                topology, settings, duration_s=length_s, journal=journal, each=advance,
+                budgeting=budgeting_of(topology),
+            )  # fmt: skip
+        report = write_run_report(folder, topology, result, journal)
+    console.print(result_table(result))
+    console.print(f"report: {report}")
