@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import plotly.graph_objects as go
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from penstock.cli.assembly import budgeting_of, load, with_choices
 from penstock.cli.choices import new_folder, read_choice, read_list
+from penstock.cli.console import console as open_console
 from penstock.controller.result import RunResult
 from penstock.errors import ConfigurationError
 from penstock.quantities import duration_s, format_duration
@@ -72,8 +72,8 @@ def compare(
     cells = [Cell(*parts) for parts in itertools.product(read_list(policies), read_list(filters), spans)]
     rows = run_comparison(topology, cells, range(1, seeds + 1), duration_s(duration), jobs)
     folder = new_folder(out, f"compare-{topology.name}")
-    Console().print(_table(topology, rows, seeds))
-    Console().print(f"report: {_write(folder, topology, rows, seeds)}")
+    open_console().print(_table(topology, rows, seeds))
+    open_console().print(f"report: {_write(folder, topology, rows, seeds)}")
 
 
 def run_comparison(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from penstock.choosing import nearest
 from penstock.cli.choices import new_folder
+from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
 from penstock.report.figures import print_figures, write_figures
 
@@ -38,7 +38,7 @@ def experiment(
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
     module, default_seeds, about = EXPERIMENTS[name]
     folder = new_folder(out, f"experiment-{name}")
-    console = Console()
+    console = open_console()
     began_s = time.perf_counter()
     with console.status(about) as status:
         figures = importlib.import_module(module).run(seeds or default_seeds, folder, status.update)

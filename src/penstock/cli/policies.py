@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from penstock.cli.console import console as open_console
 from penstock.cli.parameters import first_sentence, parameters
 from penstock.filters.registry import FILTERS
 from penstock.policies.registry import POLICIES
@@ -32,4 +32,4 @@ def _list(what: str, registry: Mapping[str, type[Any]]) -> None:
         table.add_row(f"[bold]{name}[/bold]", "", f"[bold]{first_sentence(kind)}[/bold]")
         for parameter in parameters(kind):
             table.add_row(f"  {parameter.name}", parameter.default, parameter.meaning)
-    Console().print(table)
+    open_console().print(table)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from penstock.cli.assembly import budgeting_of, load, with_choices
 from penstock.cli.choices import new_folder, read_choice
+from penstock.cli.console import console as open_console
 from penstock.cli.tables import result_table
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
@@ -32,7 +32,7 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Folder for journal, summary and report.")] = None,
 ) -> None:
     """Simulate a topology under its policies; leaves a journal, a summary and a report."""
-    console = Console()
+    console = open_console()
     topology = with_choices(
         load(file),
         policy=read_choice(policy) if policy else None,
