@@ -1,0 +1,56 @@
+"""`python -m benchmarks [--only core,filters]`: measure, print, and write build/bench.json."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.errors import PenstockError
+from penstock.report.figures import Figure, print_figures, write_figures
+
+AREAS: dict[str, tuple[str, ...]] = {
+    "core": ("benchmarks.core",),
+    "filters": ("benchmarks.filters",),
+    "budgets": ("benchmarks.budgets",),
+    "policies": ("benchmarks.policies",),
+    "spark": ("benchmarks.spark", "benchmarks.spark_units"),
+}
+"""Areas by name, with the modules that measure them."""
+RESULT = Path("build") / "bench.json"
+
+
+def main() -> int:
+    """Measure the wanted areas; a figure that falls short is shown as such and fails nothing."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", default="", help="areas, separated by commas: " + ", ".join(AREAS))
+    wanted = [name.strip() for name in parser.parse_args().only.split(",") if name.strip()] or list(AREAS)
+    unknown = sorted(set(wanted) - set(AREAS))
+    if unknown:
+        print(f"unknown area {', '.join(unknown)}; known: {', '.join(AREAS)}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    found: list[Figure] = []
+    for area in wanted:
+        for module in AREAS[area]:
+            began_s = time.perf_counter()
+            console.print(f"measuring {module} …")
+            try:
+                figures = importlib.import_module(module).figures()
+            except PenstockError as error:
+                # One area out of reach (no Java, no Maven) must not hide the others.
+                figures = [Figure(f"{module} could not be measured", str(error), holds=False)]
+            print_figures(figures, f"{module}, {time.perf_counter() - began_s:.0f} s", console)
+            found += figures
+            write_figures(found, RESULT)
+    console.print(f"{sum(f.holds is True for f in found)} bars reached, {sum(f.holds is False for f in found)} not")
+    console.print(f"written to {RESULT}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
