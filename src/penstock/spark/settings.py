@@ -192,6 +192,25 @@ def start_session(
     return spark
 
 
+def end_session() -> None:
+    """Stop the active session, if any, and end its Java, so that a next one may have other Java options."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        # The driver's Java ends when its standard input does.
+        process.stdin.close()
+        process.wait(30)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
 def prepare_environment(java: Java, master: str) -> None:
     """Set the variables PySpark's launcher reads: which Java, which Spark, which Python, which address."""
     os.environ.update(java.environment())

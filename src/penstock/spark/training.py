@@ -19,7 +19,7 @@ from penstock.spark.java import ClassArchive, Java, find_java
 
 LOG = logging.getLogger(__name__)
 
-TIMEOUT_S = 240.0
+TIMEOUT_S = 600.0
 
 
 def ensure_archive(java: Java | None = None) -> bool:
