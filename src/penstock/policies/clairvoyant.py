@@ -1,0 +1,133 @@
+"""The clairvoyant bound: what the cheapest leases would have cost, had the whole load been known.
+
+Not a policy: nobody can follow it. It answers how much of a bill was unavoidable. Given how many cores
+and how much memory are needed in every step of a run, it finds the cheapest set of leases that has that
+much in every step. Hosts are assumed to be up at once and to be packed without a gap, so no policy that
+keeps up with the load in every step can be cheaper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array, hstack, vstack
+
+from penstock.errors import InfeasibleError
+from penstock.topology.model import HostFlavour, Site, Topology
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSchedule:
+    """The cheapest leases of a site: how many of each flavour begin in each step."""
+
+    cost: Decimal
+    starts: Mapping[str, tuple[int, ...]]
+    """For each flavour, the billing time units that begin in each step."""
+    exact: bool = True
+    """False where the solver stopped early and the cost is its proven lower bound."""
+
+
+def fewest_instances(
+    rate_per_s: Floats, service_s: float, slots: int, least: int = 1, most: int | None = None
+) -> Floats:
+    """The fewest instances that keep up with a rate: all their slots are busy all the time."""
+    busy_slots = rate_per_s * service_s
+    # Work that fills a slot exactly must not count as two for the last bit.
+    needed = np.maximum(np.ceil(busy_slots / slots - 1e-9), max(1, least))
+    return needed if most is None else np.minimum(needed, most)
+
+
+def needs_of(topology: Topology, instances: Mapping[str, Floats]) -> Mapping[str, tuple[Floats, Floats]]:
+    """Cores and memory needed in each step at each site, from the instances of each unit.
+
+    A unit that may run at several sites counts at the first one it prefers.
+    """
+    needs: dict[str, tuple[Floats, Floats]] = {}
+    for unit, count in instances.items():
+        site = topology.sites_of(unit)[0].name
+        cores, memory = needs.get(site, (np.zeros_like(count), np.zeros_like(count)))
+        needs[site] = (
+            cores + count * topology.unit_cores(unit),
+            memory + count * topology.unit_memory_mib(unit),
+        )
+    return needs
+
+
+def cheapest_leases(site: Site, cores: Floats, memory_mib: Floats, step_s: float) -> LeaseSchedule:
+    """The cheapest leases of a site that offer the needed cores and memory in every step.
+
+    With one flavour this is an interval cover: going through time and leasing exactly when something is
+    missing is optimal, since a lease that begins earlier ends earlier. With several it is a MILP.
+    """
+    span = max(1, round(site.btu_s / step_s)) if site.btu_s >= step_s else 1
+    per_step = 1 if site.btu_s >= step_s else math.ceil(step_s / site.btu_s - 1e-9)
+    if len(site.flavours) == 1:
+        return _one_flavour(site.flavours[0], cores, memory_mib, span, per_step)
+    return _several_flavours(site.flavours, cores, memory_mib, span, per_step)
+
+
+def hosts_needed(flavour: HostFlavour, cores: Floats, memory_mib: Floats) -> Floats:
+    """Hosts of one flavour that have so many cores and so much memory together."""
+    return np.ceil(np.maximum(cores / flavour.cores, memory_mib / flavour.memory_mib) - 1e-9)
+
+
+def _one_flavour(
+    flavour: HostFlavour, cores: Floats, memory_mib: Floats, span: int, per_step: int
+) -> LeaseSchedule:
+    needed = hosts_needed(flavour, cores, memory_mib).astype(int)
+    starts = np.zeros(len(needed), dtype=int)
+    alive = 0
+    for step, count in enumerate(needed):
+        if step >= span:
+            alive -= starts[step - span]
+        starts[step] = max(0, int(count) - alive)
+        alive += starts[step]
+    units = int(starts.sum()) * per_step
+    return LeaseSchedule(units * flavour.price_per_btu, {flavour.name: tuple(starts.tolist())})
+
+
+def _several_flavours(
+    flavours: Sequence[HostFlavour], cores: Floats, memory_mib: Floats, span: int, per_step: int
+) -> LeaseSchedule:
+    """min Σ price · x  with  Σ_{f, s in (t − span, t]} size_f · x_{f,s} ≥ need_t  for cores and memory."""
+    steps = len(cores)
+    columns = np.repeat(np.arange(steps), [min(span, steps - s) for s in range(steps)])
+    rows = np.concatenate([np.arange(s, min(s + span, steps)) for s in range(steps)])
+    covers = csr_array((np.ones(len(rows)), (rows, columns)), shape=(steps, steps))
+    prices = [float(flavour.price_per_btu) * per_step for flavour in flavours]
+    cost = np.repeat(prices, steps)
+    matrix = vstack(
+        [
+            hstack([covers * flavour.cores for flavour in flavours]),
+            hstack([covers * (flavour.memory_mib / 1024) for flavour in flavours]),
+        ]
+    )
+    result = milp(
+        cost,
+        constraints=LinearConstraint(
+            matrix, np.concatenate([cores - 1e-9, memory_mib / 1024 - 1e-9]), np.inf
+        ),
+        bounds=Bounds(0, np.inf),
+        integrality=np.ones(len(cost)),
+        options={"time_limit": 20.0, "mip_rel_gap": 1e-4},
+    )
+    if result.x is None:
+        raise InfeasibleError(f"no lease schedule was found: {result.message}")
+    x = np.round(result.x).astype(int).reshape(len(flavours), steps)
+    starts = {flavour.name: tuple(row.tolist()) for flavour, row in zip(flavours, x, strict=True)}
+    exact = result.status == 0
+    total = sum(
+        (int(row.sum()) * per_step * flavour.price_per_btu for flavour, row in zip(flavours, x, strict=True)),
+        Decimal(0),
+    )
+    if not exact:
+        total = Decimal(str(round(float(result.mip_dual_bound), 6)))
+    return LeaseSchedule(total, starts, exact)
