@@ -245,8 +245,8 @@ class Attached:
         unit = topology.units[0]
         self._meter = SessionMeter(spark, unit.name, control)
         self._cluster = SessionCluster(topology, control, self._meter, act=scaling)
-        self._decisions: deque[str] = deque(maxlen=50)
-        self._notices: deque[str] = deque(maxlen=50)
+        self._decisions: deque[str] = deque(maxlen=500)
+        self._notices: deque[str] = deque(maxlen=500)
         self._measurement: Measurement | None = None
         self._instances = 0
         self._error: str | None = None
