@@ -192,7 +192,7 @@ class MM1(QueueCost):
     def _formula(
         rate: FloatArray | float, service_s: FloatArray | float, latencies_s: FloatArray
     ) -> FloatArray:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             required = 1.0 / service_s - 1.0 / latencies_s
             # The tolerance keeps a quotient such as 3.0000000000000004 from costing a fourth instance.
             found = np.maximum(1.0, np.ceil(rate / required - 1e-9))
@@ -269,7 +269,7 @@ class Kingman(QueueCost):
         g, k, m = rho * service_s / 2.0, 1.0 + np.square(service_cv), 1.0 - np.square(arrival_cv)
         least = np.floor(rho + 1e-9) + 1.0
         b = waiting_s * rho + g * k
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             root = np.sqrt(np.maximum(0.0, b * b - 4.0 * waiting_s * g * m))
             found = np.maximum(least, np.ceil((b + root) / (2.0 * waiting_s) - 1e-9))
         found = np.where(waiting_s > 0, found, np.inf)

@@ -134,13 +134,20 @@ class _Swaps:
         self._gain[increased] = self._increase_gain(increased)
 
     def _movable(self, v: int) -> int:
-        moved = 1
-        if self._prepared.network.units[v].function.stepped:
-            one_down = self._cost(v, self.steps[v] - 1)
-            lowest = int(self._prepared.least[v])
-            while self.steps[v] - moved > lowest and self._cost(v, self.steps[v] - moved - 1) == one_down:
-                moved += 1
-        return moved
+        """Steps the unit can give up for the cost of one: found by doubling, then halving, to save calls."""
+        if not self._prepared.network.units[v].function.stepped:
+            return 1
+        now = self.steps[v]
+        one_down = self._cost(v, now - 1)
+        most = now - int(self._prepared.least[v])
+        low, high = 1, 2
+        while high <= most and self._cost(v, now - high) == one_down:
+            low, high = high, high * 2
+        high = min(high, most + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._cost(v, now - middle) == one_down else (low, middle)
+        return low
 
     def _increase_gain(self, v: int) -> float:
         return self._cost(v, self.steps[v]) - self._cost(v, self.steps[v] + 1)

@@ -505,8 +505,6 @@ class Pricing:
         if known is not None:
             return known
         at = bisect_left(order, steps)
-        if at > 0 and costs[order[at - 1]] == 0.0:
-            return 0.0
         if 0 < at < len(order) and costs[order[at - 1]] == costs[order[at]]:
             return costs[order[at]]
         return None
