@@ -61,18 +61,19 @@ class Page:
     def plot(self, title: str, figure: go.Figure, note: str = "", height: int = 320) -> None:
         """A plot with its title and a line that says how to read it."""
         number = len(self._plots)
+        figure.update_xaxes(automargin=True).update_yaxes(automargin=True)
         figure.update_layout(
             height=height,
-            margin={"l": 60, "r": 20, "t": 10, "b": 40},
+            margin={"l": 60, "r": 60, "t": 10, "b": 40},
             template="plotly_white",
             colorway=list(PALETTE),
             font={"family": "system-ui, sans-serif", "size": 13},
-            legend={"orientation": "h", "y": -0.2},
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
             hovermode="x unified",
         )
         self._plots.append(
-            f'Plotly.newPlot("plot{number}", {figure.to_json()}, undefined, '
-            "{responsive: true, displaylogo: false});"
+            f'Plotly.newPlot("plot{number}", Object.assign({figure.to_json()}, '
+            "{config: {responsive: true, displaylogo: false, displayModeBar: false}}));"
         )
         self._section(title, note, f'<div class="plot" id="plot{number}"></div>')
 

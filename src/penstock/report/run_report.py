@@ -181,7 +181,12 @@ def _bill(page: Page, ticks: Sequence[Mapping[str, Any]], start_s: float) -> Non
     figure.add_scatter(
         x=minutes, y=[t["hosts"] for t in ticks], name="hosts", line_shape="hv", yaxis="y2", line_dash="dot"
     )
-    figure.update_layout(yaxis2={"overlaying": "y", "side": "right", "title": "hosts", "rangemode": "tozero"})
+    figure.update_layout(
+        yaxis2={
+            "overlaying": "y", "side": "right", "title": "hosts", "rangemode": "tozero", "showgrid": False,
+            "tickformat": "d", "nticks": 6,
+        }
+    )  # fmt: skip
     figure.update_xaxes(title="minutes")
     figure.update_layout(yaxis={"title": "cost so far", "rangemode": "tozero"})
     page.plot("Bill", figure, "Every started billing time unit is paid whole.")
@@ -195,7 +200,9 @@ def _durations(
         slo_s = topology.unit_slo_s(unit)
         values = [None if row["duration_s"] is None else row["duration_s"] / slo_s for row in rows]
         figure.add_scatter(x=_minutes(rows, start_s), y=values, name=unit)
-    figure.add_hline(y=1.0, line_dash="dash", line_color="#888", annotation_text="SLO")
+    figure.add_hline(
+        y=1.0, line_dash="dash", line_color="#888", annotation_text="SLO", annotation_position="bottom left"
+    )
     figure.update_xaxes(title="minutes").update_yaxes(title="mean duration / SLO", type="log")
     page.plot("Processing duration", figure, "Mean over each monitoring interval, as a multiple of the SLO.")
 
