@@ -6,9 +6,10 @@ and money a Decimal. Names carry the unit (`_s`, `_mib`, `_per_s`), so nothing i
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from penstock.errors import QuantityError
 
@@ -33,12 +34,16 @@ RATE_UNITS_PER_S = {
 def _split(value: object, what: str, example: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise QuantityError(f"expected {what} such as {example}, got {value!r}")
-    if isinstance(value, (int, float)):
-        return float(value), ""
-    match = _QUANTITY.match(value)
-    if match is None:
+    match = _QUANTITY.match(value) if isinstance(value, str) else None
+    if isinstance(value, str) and match is None:
         raise QuantityError(f"expected {what} such as {example}, got {value!r}")
-    return float(match["number"]), match["unit"]
+    try:
+        number = float(value if match is None else match["number"])
+    except OverflowError:  # an integer of more than 308 digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise QuantityError(f"expected {what} such as {example}, a finite one, got {value!r}")
+    return number, "" if match is None else match["unit"]
 
 
 def _scaled(value: object, units: dict[str, float], plain: float, what: str, example: str) -> float:
@@ -97,17 +102,17 @@ def price(value: object) -> Price:
     if isinstance(value, Price):
         return value
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        return Price(Decimal(str(value)), None)
+        amount = Decimal(str(value))
+        if not amount.is_finite():
+            raise QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {value!r}')
+        return Price(amount, None)
     match = _PRICE.match(value) if isinstance(value, str) else None
     if match is None:
         raise QuantityError(f'expected a price such as "0.10 USD/h", got {value!r}')
     span = match["span"]
     if span is not None and span.lower() != "btu" and span not in DURATION_UNITS_S:
         raise QuantityError(f'{value!r} is for a {span!r}, expected a price such as "0.10 USD/h" or "3/BTU"')
-    try:
-        amount = Decimal(match["number"])
-    except InvalidOperation:  # pragma: no cover - the pattern admits only numbers
-        raise QuantityError(f"expected a price, got {value!r}") from None
+    amount = Decimal(match["number"])
     per_s = None if span is None or span.lower() == "btu" else DURATION_UNITS_S[span]
     return Price(amount, per_s, match["currency"] or "")
 
@@ -116,11 +121,12 @@ def format_duration(seconds: float) -> str:
     """Write a duration the way a person would: "850 ms", "12.5 s", "3 min 20 s", "2 h 05 min"."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
-    if seconds < 1:
+    # Each limit is where the shorter form would round up to the next unit ("60 s", "60 min 00 s").
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.3g} s"
-    if seconds < 3600:
+    if seconds < 3599.5:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min" + (f" {rest:02d} s" if rest else "")
     hours, rest = divmod(round(seconds / 60), 60)
