@@ -3,6 +3,7 @@
 A lease is paid in billing time units (BTU): every started one is paid whole, a lease that is not
 ended goes on into the next one, and ending early wastes the rest. Money is Decimal throughout.
 The ledger is the list of charges; its total always equals the sum over the leases.
+Prices are kept to a millionth of a millionth, so that every product and sum of them is exact.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+
+from penstock.errors import ConfigurationError
+
+PRICE_STEP = Decimal("1e-12")
+"""The finest price: a third of a cent has no last digit, and sums of endless fractions would drift apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,16 @@ class Lease:
     """Billing time units paid so far."""
     ended_s: float | None = None
     currency: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.btu_s > 0 or self.price_per_btu < 0:
+            raise ConfigurationError(
+                f"a lease needs a billing time unit above 0 s and a price of 0 or more, "
+                f"got {self.btu_s:g} s and {self.price_per_btu}"
+            )
+        exponent = self.price_per_btu.as_tuple().exponent
+        if isinstance(exponent, int) and exponent < -12:
+            object.__setattr__(self, "price_per_btu", self.price_per_btu.quantize(PRICE_STEP))
 
     @property
     def paid_until_s(self) -> float:
@@ -50,8 +66,9 @@ class Lease:
     def units_due(self, now_s: float) -> int:
         """Units that have to be paid at an instant: every started one, the first at once."""
         until_s = now_s if self.ended_s is None else self.ended_s
-        # The tolerance keeps an instant computed as start + n * BTU from starting unit n + 1.
-        return max(1, math.ceil((until_s - self.started_s) / self.btu_s - 1e-9))
+        # The tolerance keeps an instant computed as start + n * BTU from starting unit n + 1: seconds
+        # since 1970 carry 2.4e-7 s of rounding.
+        return max(1, math.ceil((until_s - self.started_s) / self.btu_s - 1e-6))
 
     def paid_through(self, units: int) -> Lease:
         """The lease with so many units paid in all; it never becomes fewer."""
@@ -79,7 +96,9 @@ class Ledger:
 
     def __init__(self, leases: Iterable[Lease] = (), charges: Iterable[Charge] = ()) -> None:
         self._leases: dict[str, Lease] = {lease.host: lease for lease in leases}
+        self._open: dict[str, Lease] = {host: lease for host, lease in self._leases.items() if lease.open}
         self._charges: list[Charge] = list(charges)
+        self._total = sum((charge.amount for charge in self._charges), Decimal(0))
 
     @property
     def leases(self) -> dict[str, Lease]:
@@ -94,17 +113,17 @@ class Ledger:
     @property
     def total(self) -> Decimal:
         """The bill: the sum of the charges."""
-        return sum((charge.amount for charge in self._charges), Decimal(0))
+        return self._total
 
     def open_leases(self) -> dict[str, Lease]:
         """Leases of hosts not yet released, by host."""
-        return {host: lease for host, lease in self._leases.items() if lease.open}
+        return dict(self._open)
 
     def lease(self, lease: Lease, reason: str) -> Charge | None:
         """Book a new lease and its first unit; None where the host is leased already (said again)."""
         if lease.host in self._leases:
             return None
-        self._leases[lease.host] = lease
+        self._set(lease)
         return self._charge(lease.host, lease.started_s, lease.units, reason)
 
     def prolong(self, host: str, now_s: float, reason: str) -> Charge | None:
@@ -117,8 +136,8 @@ class Ledger:
     def settle(self, now_s: float) -> list[Charge]:
         """Pay every unit that has started by now on an open lease: nobody gets time for nothing."""
         charges = []
-        for host, lease in self._leases.items():
-            if lease.open and lease.units_due(now_s) > lease.units:
+        for host, lease in tuple(self._open.items()):
+            if lease.units_due(now_s) > lease.units:
                 charges.append(self._pay(host, lease.units_due(now_s), now_s, "lease ran on"))
         return charges
 
@@ -128,16 +147,32 @@ class Ledger:
         if lease is None or not lease.open:
             return None
         closed = lease.ended(now_s)
-        self._leases[host] = closed
+        self._set(closed)
         extra = closed.units - lease.units
         return self._charge(host, now_s, extra, "units started before release") if extra else None
 
+    def reopen(self, host: str) -> bool:
+        """Take back the end of a lease whose host was not given back after all; False where it is open."""
+        lease = self._leases.get(host)
+        if lease is None or lease.open:
+            return False
+        self._set(replace(lease, ended_s=None))
+        return True
+
+    def _set(self, lease: Lease) -> None:
+        self._leases[lease.host] = lease
+        if lease.open:
+            self._open[lease.host] = lease
+        else:
+            self._open.pop(lease.host, None)
+
     def _pay(self, host: str, units: int, now_s: float, reason: str) -> Charge:
         lease = self._leases[host]
-        self._leases[host] = lease.paid_through(units)
+        self._set(lease.paid_through(units))
         return self._charge(host, now_s, units - lease.units, reason)
 
     def _charge(self, host: str, now_s: float, units: int, reason: str) -> Charge:
         charge = Charge(host, now_s, units, units * self._leases[host].price_per_btu, reason)
         self._charges.append(charge)
+        self._total += charge.amount
         return charge

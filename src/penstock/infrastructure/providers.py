@@ -93,7 +93,8 @@ class SimulatedProvider:
     def __init__(self, parameters: SimulatedParameters, rng: np.random.Generator) -> None:
         self._parameters = parameters
         self._rng = rng
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, tuple[Host, Host]] = {}
+        """Every host not yet given back: as it is before it is up, and from then on."""
         self._up_s: dict[str, float] = {}
 
     def lease(self, host: str, site: str, flavour: HostFlavour, now_s: float) -> None:
@@ -102,8 +103,9 @@ class SimulatedProvider:
             return
         parameters = self._parameters
         delay_s = float(self._rng.uniform(parameters.host_start_least_s, parameters.host_start_most_s))
-        self._up_s[host] = now_s + delay_s
-        self._hosts[host] = Host(host, site, flavour, HostState.STARTING, now_s)
+        self._up_s[host] = up_s = now_s + delay_s
+        starting = Host(host, site, flavour, HostState.STARTING, now_s)
+        self._hosts[host] = (starting, starting.moved(HostState.UP, up_s=up_s))
 
     def release(self, host: str, now_s: float) -> None:
         """Give a host back at once."""
@@ -111,18 +113,16 @@ class SimulatedProvider:
 
     def hosts(self, now_s: float) -> tuple[Host, ...]:
         """Every host not yet given back, as it is now."""
-        return tuple(self._as_of(host, now_s) for host in self._hosts.values())
+        return tuple(self._as_of(lives, now_s) for lives in self._hosts.values())
 
     def host(self, host: str, now_s: float) -> Host | None:
         """One host as it is now; None where it is unknown or was given back."""
-        known = self._hosts.get(host)
-        return None if known is None else self._as_of(known, now_s)
+        lives = self._hosts.get(host)
+        return None if lives is None else self._as_of(lives, now_s)
 
-    def _as_of(self, host: Host, now_s: float) -> Host:
-        if host.state is HostState.STARTING and self._up_s[host.id] <= now_s:
-            # Once up it stays up: remember it, so that asking again costs nothing.
-            host = self._hosts[host.id] = host.moved(HostState.UP, up_s=self._up_s[host.id])
-        return host
+    def _as_of(self, lives: tuple[Host, Host], now_s: float) -> Host:
+        before, after = lives
+        return after if self._up_s[after.id] <= now_s else before
 
     def up_s(self, host: str) -> float:
         """When a host is or was up."""
@@ -131,4 +131,5 @@ class SimulatedProvider:
     def fail(self, host: str) -> None:
         """The host dies; it stays in the list, failed, until it is given back."""
         if host in self._hosts:
-            self._hosts[host] = self._hosts[host].moved(HostState.FAILED)
+            before, after = (life.moved(HostState.FAILED) for life in self._hosts[host])
+            self._hosts[host] = (before, after)
