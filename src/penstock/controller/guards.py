@@ -3,6 +3,7 @@
 Each guard looks at one proposed action and returns a reason to refuse it, or None. They run in a fixed
 order on a running tally of what was already allowed in this tick, so two wishes that are harmless alone
 cannot together break a bound. A refused action is recorded with its reason; it is never dropped silently.
+A unit below its least instances is repaired, not scaled: neither cooldown nor blackout stops that.
 """
 
 from __future__ import annotations
@@ -43,10 +44,17 @@ class _Tally:
     started: dict[str, int] = field(default_factory=dict)
     stopped: dict[str, int] = field(default_factory=dict)
     room: dict[str, Room] = field(default_factory=dict)
+    """Room on each host that takes instances."""
+    site_of: dict[str, str] = field(default_factory=dict)
+    """The site of each host that takes instances."""
     occupants: dict[str, set[str]] = field(default_factory=dict)
     leased: dict[str, dict[str, int]] = field(default_factory=dict)
     refused_hosts: set[str] = field(default_factory=set)
+    released_hosts: set[str] = field(default_factory=set)
     where: dict[str, str | None] = field(default_factory=dict)
+    """The host of each instance that serves or will serve."""
+    unit_of: dict[str, str] = field(default_factory=dict)
+    """The unit of each of these instances."""
 
 
 def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, ...]:
@@ -72,9 +80,11 @@ def _tally(view: View) -> _Tally:
             flavours[host.flavour.name] = flavours.get(host.flavour.name, 0) + 1
             if host.state is not HostState.DRAINING:
                 tally.room[host.id] = Room(host.flavour.cores, host.flavour.memory_mib)
+                tally.site_of[host.id] = host.site
     for members in deployment.by_unit.values():
         for instance in members:
             tally.where[instance.id] = instance.host
+            tally.unit_of[instance.id] = instance.unit
             if instance.host is not None:
                 tally.occupants.setdefault(instance.host, set()).add(instance.id)
                 if instance.host in tally.room:
@@ -88,39 +98,56 @@ def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
         return None
     if isinstance(action, ProlongLease):
         return None if action.host in view.leases else f"host {action.host} has no lease"
-    loop = view.topology.loop
-    if not isinstance(action, ReleaseHost) and _in_blackout(view):
-        return "blackout hours"
-    if isinstance(action, LeaseHost):
-        return _lease_refusal(action, view, tally)
     if isinstance(action, ReleaseHost):
         return _release_refusal(action, view, tally)
-    unit = view.topology.unit_by_name.get(action.unit)
-    if unit is None:
+    if isinstance(action, LeaseHost):
+        return _lease_refusal(action, view, tally)
+    if action.unit not in view.topology.unit_by_name:
         return f"unknown unit {action.unit}"
-    count = tally.counts.get(action.unit, 0)
     if isinstance(action, StartInstance):
-        if action.instance in view.deployment.instances:
-            return f"instance {action.instance} exists already"
-        if count >= unit.max_instances:
-            return f"bound: at most {unit.max_instances} instances"
-        least = max(1, unit.min_instances)
-        urgent = count < least  # never leave a unit below its least because of a cooldown
-        refused = _pace_refusal(action.unit, tally.started, view) if not urgent else None
-        return refused or _room_refusal(action.unit, action.host, view, tally)
-    if action.instance not in tally.where:
-        return f"instance {action.instance} is not there"
+        return (
+            _name_refusal(action.instance, view, tally)
+            or _growth_refusal(action.unit, view, tally)
+            or _room_refusal(action.unit, action.host, view, tally)
+        )
+    if tally.unit_of.get(action.instance) != action.unit:
+        return f"instance {action.instance} of unit {action.unit} is not there"
+    if _in_blackout(view):
+        return "blackout hours"
     if isinstance(action, MigrateInstance):
-        return _room_refusal(action.unit, action.to_host, view, tally)
-    least = max(1, unit.min_instances)
-    if count <= least:
+        return _name_refusal(action.replacement, view, tally) or _room_refusal(
+            action.unit, action.to_host, view, tally
+        )
+    return _shrink_refusal(action.unit, view, tally)
+
+
+def _name_refusal(instance: str, view: View, tally: _Tally) -> str | None:
+    if instance in view.deployment.instances or instance in tally.where:
+        return f"instance {instance} exists already"
+    return None
+
+
+def _growth_refusal(unit: str, view: View, tally: _Tally) -> str | None:
+    """Why a unit may not have one more instance; a unit below its least always may."""
+    bounds = view.topology.unit_by_name[unit]
+    count = tally.counts.get(unit, 0)
+    if count >= bounds.max_instances:
+        return f"bound: at most {bounds.max_instances} instances"
+    if count < max(1, bounds.min_instances):
+        return None
+    return "blackout hours" if _in_blackout(view) else _pace_refusal(unit, tally.started, view)
+
+
+def _shrink_refusal(unit: str, view: View, tally: _Tally) -> str | None:
+    """Why a unit may not have one instance less."""
+    least = max(1, view.topology.unit_by_name[unit].min_instances)
+    if tally.counts.get(unit, 0) <= least:
         return f"bound: at least {least} instances"
-    signal = view.latest(action.unit)
-    if loop.hold_backlog is not None and signal is not None:
+    signal, most = view.latest(unit), view.topology.loop.hold_backlog
+    if most is not None and signal is not None and signal.measurement.waiting > most:
         waiting = signal.measurement.waiting
-        if waiting > loop.hold_backlog:
-            return f"backlog: {waiting} waiting > {loop.hold_backlog}, no shrinking while it drains"
-    return _pace_refusal(action.unit, tally.stopped, view)
+        return f"backlog: {waiting} waiting > {most}, no shrinking while it drains"
+    return _pace_refusal(unit, tally.stopped, view)
 
 
 def _pace_refusal(unit: str, done: dict[str, int], view: View) -> str | None:
@@ -146,13 +173,16 @@ def _room_refusal(unit: str, host: str | None, view: View, tally: _Tally) -> str
     room = tally.room.get(host)
     if room is None:
         return f"host {host} takes no instances"
+    site = tally.site_of[host]
+    if all(site != allowed.name for allowed in view.topology.sites_of(unit)):
+        return f"host {host} is at site {site}, where unit {unit} may not run"
     if not room.holds(view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)):
         return f"host {host} has no room: {room.cores:g} cores and {room.memory_mib} MiB are left"
     return None
 
 
 def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
-    if action.host in view.deployment.hosts or action.host in view.leases:
+    if action.host in view.deployment.hosts or action.host in view.leases or action.host in tally.room:
         return f"host {action.host} exists already"
     site = view.topology.site_by_name.get(action.site)
     if site is None:
@@ -165,12 +195,17 @@ def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
         return f"site {site.name} has no flavour {action.flavour}"
     if flavour.max_hosts is not None and flavours.get(flavour.name, 0) >= flavour.max_hosts:
         return f"quota: site {site.name} has its {flavour.max_hosts} hosts of flavour {flavour.name}"
-    return None
+    if action.unit is not None and action.unit in view.topology.unit_by_name:
+        # A host for an instance that will be refused would be paid for nothing.
+        return _growth_refusal(action.unit, view, tally)
+    return "blackout hours" if _in_blackout(view) else None
 
 
 def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | None:
     if action.host not in view.deployment.hosts:
         return f"host {action.host} is not there"
+    if action.host in tally.released_hosts:
+        return f"host {action.host} is released already"
     occupants = tally.occupants.get(action.host)
     if occupants and view.deployment.hosts[action.host].state is not HostState.FAILED:
         return f"host {action.host} is not empty: {', '.join(sorted(occupants)[:3])}"
@@ -192,8 +227,10 @@ def _count(action: Action, view: View, tally: _Tally) -> None:
         flavours = tally.leased.setdefault(action.site, {})
         flavours[flavour.name] = flavours.get(flavour.name, 0) + 1
         tally.room[action.host] = Room(flavour.cores, flavour.memory_mib)
+        tally.site_of[action.host] = action.site
     elif isinstance(action, ReleaseHost):
         tally.room.pop(action.host, None)
+        tally.released_hosts.add(action.host)
     elif isinstance(action, StartInstance):
         tally.counts[action.unit] = tally.counts.get(action.unit, 0) + 1
         tally.started[action.unit] = tally.started.get(action.unit, 0) + 1
@@ -209,6 +246,7 @@ def _count(action: Action, view: View, tally: _Tally) -> None:
 
 def _enter(instance: str, unit: str, host: str | None, view: View, tally: _Tally) -> None:
     tally.where[instance] = host
+    tally.unit_of[instance] = unit
     if host is not None:
         tally.occupants.setdefault(host, set()).add(instance)
         cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
@@ -217,8 +255,11 @@ def _enter(instance: str, unit: str, host: str | None, view: View, tally: _Tally
 
 def _leave(instance: str, unit: str, view: View, tally: _Tally) -> None:
     host = tally.where.pop(instance, None)
+    tally.unit_of.pop(instance, None)
     if host is not None:
         tally.occupants.get(host, set()).discard(instance)
         if host in tally.room:
-            cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
+            known = view.deployment.instances.get(instance)
+            cores = view.topology.unit_cores(unit) if known is None else known.cores
+            memory_mib = view.topology.unit_memory_mib(unit) if known is None else known.memory_mib
             tally.room[host] = tally.room[host].more(cores, memory_mib)
