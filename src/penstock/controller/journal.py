@@ -9,7 +9,9 @@ one marks what was done. A controller that dies between the two finds its intent
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +26,9 @@ from penstock.infrastructure.leases import Charge, Lease
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies import actions as action_types
 from penstock.policies.actions import Action, Hold, LeaseHost, ProlongLease, ReleaseHost
+
+END_OF_RUN = "end of run"
+"""Stands where the policy's name stands for the releases that end a run."""
 
 _METADATA = sa.MetaData()
 
@@ -57,9 +62,10 @@ OBSERVATIONS = _table(
         sa.Column(name, sa.Float)
         for name in (
             "duration_s", "duration_p95_s", "duration_p99_s", "service_s", "arrival_cv", "service_cv",
-            "latency_s", "latency_p95_s", "cpu_ratio", "memory_ratio",
+            "latency_s", "latency_p95_s", "cpu_ratio", "memory_ratio", "cpu_std", "memory_std",
         )
     ),
+    sa.Column("trusted", sa.Boolean, nullable=False),
     sa.Column("instances", sa.Integer),
     sa.Column("running", sa.Integer),
 )  # fmt: skip
@@ -75,6 +81,8 @@ ACTIONS = _table(
     sa.Column("refused", sa.String),
     sa.Column("payload", sa.String, nullable=False),
 )
+# Few rows are intended at any time: confirming them must not read all the others.
+sa.Index("action_by_status", ACTIONS.c.run, ACTIONS.c.status)
 LEASES = _table(
     "lease",
     sa.Column("host", sa.String, nullable=False),
@@ -168,20 +176,37 @@ class Journal:
     """The record of one run. `buffered` keeps ticks in memory until `flush`, for simulated runs."""
 
     def __init__(self, url: str | Path, run: str = "run", *, buffered: bool = False) -> None:
-        text = str(url)
-        self._url = text if "://" in text else f"sqlite:///{text}"
         self.run = run
         self._buffered = buffered
         self._rows: dict[str, list[dict[str, Any]]] = {}
-        self._known_leases: dict[str, Lease] = {}
+        self._intended: list[dict[str, Any]] = []
+        """Buffered rows of actions that are not confirmed yet."""
+        address = str(url)
         try:
-            self._engine = sa.create_engine(self._url)
+            parsed = _parsed(address)
+            # Never in an error message: the password.
+            address = parsed.render_as_string(hide_password=True)
+            self._engine = sa.create_engine(parsed)
             if self._engine.dialect.name == "sqlite" and not buffered:
                 sa.event.listen(self._engine, "connect", _write_ahead)
             _METADATA.create_all(self._engine)
             self._connection = self._engine.connect()
+            self._leased = set(
+                self._connection.execute(sa.select(LEASES.c.host).where(LEASES.c.run == run)).scalars()
+            )
+            """Hosts whose leases are written already."""
+            self._connection.commit()
         except SQLAlchemyError as error:
-            raise JournalError(f"cannot open the journal {self._url}: {error}") from error
+            cause = getattr(error, "orig", None) or error
+            raise JournalError(
+                f"cannot open the journal {address}: {cause}{_likely_cause(address)}"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise JournalError(
+                f"cannot open the journal {address}: the package {error.name} is not installed; "
+                'PostgreSQL needs: pip install "penstock[postgresql]"'
+            ) from error
+        self._address = address
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -196,7 +221,10 @@ class Journal:
         for signal in tick.signals:
             self._add(OBSERVATIONS, _observation_row(run, signal, tick.instances, tick.running))
         for verdict in tick.verdicts:
-            self._add(ACTIONS, _action_row(run, at_s, verdict))
+            row = _action_row(run, at_s, verdict)
+            self._add(ACTIONS, row)
+            if self._buffered and row["status"] == "intended":
+                self._intended.append(row)
         for lease in tick.leases:
             self._add(LEASES, _lease_row(run, lease))
         for charge in tick.charges:
@@ -215,12 +243,12 @@ class Journal:
 
     def confirm(self, at_s: float, failed: Mapping[str, str]) -> None:
         """Mark the tick's intended actions as enacted, those in `failed` (by subject) as failed."""
-        if self._buffered:
-            for row in self._rows.get(ACTIONS.name, ()):
-                if row["status"] == "intended":
-                    error = failed.get(row["subject"])
-                    row["status"] = "enacted" if error is None else "failed"
-                    row["refused"] = row["refused"] or error
+        if self._intended:
+            for row in self._intended:
+                error = failed.get(row["subject"])
+                row["status"] = "enacted" if error is None else "failed"
+                row["refused"] = error
+            self._intended.clear()
             return
         with self._errors():
             intended = (ACTIONS.c.run == self.run) & (ACTIONS.c.status == "intended")
@@ -240,20 +268,34 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is still in memory, in one transaction."""
+        """Write what is still in memory, in one transaction; where that fails, it stays in memory."""
+        if not self._rows:
+            return
         with self._errors():
             for table in _METADATA.sorted_tables:
-                rows = self._rows.pop(table.name, None)
-                if not rows:
-                    continue
-                if table is LEASES:
-                    hosts = {row["host"] for row in rows}
-                    self._connection.execute(
-                        LEASES.delete().where((LEASES.c.run == self.run) & LEASES.c.host.in_(hosts))
-                    )
-                    rows = list({row["host"]: row for row in rows}.values())
-                self._connection.execute(table.insert(), rows)
+                rows = self._rows.get(table.name)
+                if rows and table is LEASES:
+                    self._write_leases({row["host"]: row for row in rows})
+                elif rows:
+                    self._connection.execute(table.insert(), rows)
             self._connection.commit()
+        self._leased.update(row["host"] for row in self._rows.get(LEASES.name, ()))
+        self._rows.clear()
+        self._intended.clear()
+
+    def _write_leases(self, rows: Mapping[str, dict[str, Any]]) -> None:
+        """A lease is one row for all its life, so that leases stay in the order they were made in."""
+        new = [row for host, row in rows.items() if host not in self._leased]
+        changed = [
+            {"the_host": host, "units": row["units"], "ended_s": row["ended_s"]}
+            for host, row in rows.items()
+            if host in self._leased
+        ]
+        if new:
+            self._connection.execute(LEASES.insert(), new)
+        if changed:
+            mine = (LEASES.c.run == self.run) & (LEASES.c.host == sa.bindparam("the_host"))
+            self._connection.execute(LEASES.update().where(mine), changed)
 
     def close(self) -> None:
         """Write what is still in memory and let the database go."""
@@ -274,6 +316,14 @@ class Journal:
         return _JournalErrors(self)
 
     # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of this run is on record yet."""
+        self.flush()
+        with self._errors():
+            first = sa.select(TICKS.c.id).where(TICKS.c.run == self.run).limit(1)
+            return self._connection.execute(first).first() is None
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Every row of a table of this run, oldest first: tick, observation, action, lease, charge, …"""
@@ -329,11 +379,36 @@ class _JournalErrors:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None:
+        if error is None:
+            return
+        with suppress(SQLAlchemyError):  # the first error is the one to tell
             self._journal._connection.rollback()
         if isinstance(error, SQLAlchemyError):
             cause = getattr(error, "orig", None) or error
-            raise JournalError(f"cannot use the journal {self._journal._url}: {cause}") from error
+            address = self._journal._address
+            raise JournalError(
+                f"cannot use the journal {address}: {cause}{_likely_cause(address)}"
+            ) from error
+
+
+def _parsed(address: str) -> sa.URL:
+    """A database's URL; a plain path is a SQLite file. PostgreSQL is spoken to by psycopg 3."""
+    url = sa.make_url(address if "://" in address else f"sqlite:///{address}")
+    return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
+
+
+def _likely_cause(address: str) -> str:
+    """What is probably wrong with a SQLite file, in words; empty where nothing is known."""
+    path = Path(address.removeprefix("sqlite:///"))
+    if not address.startswith("sqlite:///"):
+        return ""
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist"
+    if path.is_dir():
+        return "; it is a folder, expected a file"
+    if path.exists() and not os.access(path, os.W_OK):
+        return "; the file may not be written"
+    return "" if os.access(path.parent, os.W_OK) else f"; the folder {path.parent} may not be written"
 
 
 def _write_ahead(connection: Any, _: object) -> None:
@@ -352,8 +427,8 @@ def _observation_row(
         "duration_s": m.duration_s, "duration_p95_s": m.duration_p95_s, "duration_p99_s": m.duration_p99_s,
         "service_s": m.service_s, "arrival_cv": m.arrival_cv, "service_cv": m.service_cv,
         "latency_s": m.latency_s, "latency_p95_s": m.latency_p95_s, "cpu_ratio": signal.cpu_ratio,
-        "memory_ratio": signal.memory_ratio, "instances": instances.get(m.unit, 0),
-        "running": running.get(m.unit, 0),
+        "memory_ratio": signal.memory_ratio, "cpu_std": signal.cpu_std, "memory_std": signal.memory_std,
+        "trusted": signal.trusted, "instances": instances.get(m.unit, 0), "running": running.get(m.unit, 0),
     }  # fmt: skip
 
 
@@ -365,7 +440,9 @@ _MEASURED = (
 
 def _signal_of(row: Mapping[str, Any]) -> Signal:
     measurement = Measurement(**{name: row[name] for name in _MEASURED})
-    return Signal(measurement, row["cpu_ratio"], row["memory_ratio"])
+    return Signal(
+        measurement, row["cpu_ratio"], row["memory_ratio"], row["cpu_std"], row["memory_std"], row["trusted"]
+    )
 
 
 def _action_row(run: str, at_s: float, verdict: Verdict) -> dict[str, Any]:

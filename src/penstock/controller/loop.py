@@ -6,6 +6,7 @@ The same loop drives the simulated cluster on a virtual clock and the Spark clus
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from penstock.clock import Clock
 from penstock.controller.cluster import Cluster, Outcome
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
-from penstock.controller.journal import Journal, Restored, TickRecord, subject_of
+from penstock.controller.journal import END_OF_RUN, Journal, Restored, TickRecord, subject_of
 from penstock.controller.state import WINDOW, State, failed_hosts
 from penstock.infrastructure.deployment import Deployment, HostState, InstanceState
 from penstock.infrastructure.leases import Charge
@@ -106,14 +107,24 @@ class Controller:
         return Tick(now_s, signals, deployment, verdicts, outcomes, notices)
 
     def run(self, until_s: float, each: Callable[[Tick], None] | None = None) -> None:
-        """Tick every monitoring interval until an instant; `each` is called after every tick."""
-        next_s = self._clock.now_s()
+        """Tick every monitoring interval until an instant, and at that instant; `each` is called after each.
+
+        A tick that took longer than the interval makes the loop leave out the ticks it missed.
+        """
+        start_s, interval_s = self._clock.now_s(), self.topology.loop.monitoring_s
+        next_s = start_s
         while next_s <= until_s:
             self._clock.wait_until(next_s)
             tick = self.tick()
             if each is not None:
                 each(tick)
-            next_s += self.topology.loop.monitoring_s
+            if next_s == until_s:
+                break
+            passed = max(next_s, self._clock.now_s()) - start_s
+            # Multiples of the interval, not sums of it: sums drift.
+            next_s = start_s + (math.floor(passed / interval_s + 1e-9) + 1) * interval_s
+            if next_s > until_s - 1e-6 * interval_s:
+                next_s = until_s
 
     def finish(self) -> None:
         """Release every host and end every lease: nothing is paid after the run."""
@@ -122,7 +133,7 @@ class Controller:
         charges, notices = self.state.reconcile(deployment, now_s)
         releases = tuple(ReleaseHost(host, "the run is over") for host in self.state.ledger.open_leases())
         charges += self.state.book(releases, now_s)
-        verdicts = tuple(Verdict(action, "controller") for action in releases)
+        verdicts = tuple(Verdict(action, END_OF_RUN) for action in releases)
         self._record(now_s, False, deployment, (), verdicts, charges, None, notices)
         self._enact(releases, now_s)
 
@@ -166,7 +177,7 @@ class Controller:
         for outcome in outcomes:
             if outcome.error is not None:
                 LOG.warning("%s failed: %s", outcome.action, outcome.error)
-                self.state.undo(outcome.action, now_s)
+                self.state.undo(outcome.action)
         self._journal.confirm(now_s, failed)
         return outcomes
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from penstock.controller.journal import Journal, enacted_kinds
+from penstock.controller.journal import END_OF_RUN, Journal, enacted_kinds
 from penstock.monitoring.sla import LEVELS, Compliance, DurationStatistics
 from penstock.topology.model import Topology
 
@@ -176,7 +176,7 @@ def result_of(
         resource_cost=sum((charge.amount for charge in journal.charges()), Decimal(0)),
         currency=topology.sites[0].currency,
         penalty=penalty,
-        actions=enacted_kinds(row for row in journal.rows("action") if row["policy"] != "end of run"),
+        actions=enacted_kinds(row for row in journal.rows("action") if row["policy"] != END_OF_RUN),
         leases=len(leases),
         paid_units=sum(lease.units for lease in leases),
         prolonged_units=sum(lease.units - 1 for lease in leases),

@@ -43,7 +43,9 @@ class State:
         self._windows: dict[str, deque[Signal]] = {}
         self._history: deque[ScalingEvent] = deque(maxlen=HISTORY)
         self._scalings: dict[str, int] = {}
-        self._changed_leases: set[str] = set()
+        self._reconciled = False
+        self._changed_leases: dict[str, None] = {}
+        """Hosts whose leases have changed, in the order of their first change."""
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -58,8 +60,15 @@ class State:
     def reconcile(self, deployment: Deployment, now_s: float) -> tuple[list[Charge], list[str]]:
         """Bring the books into line with what exists: pay started units, adopt hosts, close lost leases."""
         charges, notices = [], []
+        open_leases, known = self.ledger.open_leases(), self.ledger.leases
         for host in deployment.hosts.values():
-            if host.state in HOST_ALIVE and host.id not in self.ledger.leases:
+            if host.id in open_leases:
+                continue
+            if host.state is HostState.UP and host.id in known:
+                self.ledger.reopen(host.id)
+                self._noted(host.id, None)
+                notices.append(f"host {host.id} was released but still runs: its lease goes on")
+            elif host.state in HOST_ALIVE and host.id not in known:
                 site = self.topology.site_by_name[host.site]
                 lease = Lease(
                     host.id, site.name, host.flavour.name, now_s, site.btu_s,
@@ -69,7 +78,13 @@ class State:
                     host.id, self.ledger.lease(lease, "adopted: it runs but was not in the books")
                 )
                 notices.append(f"host {host.id} runs but was not in the books: adopted")
-        for name in [host for host in self.ledger.open_leases() if host not in deployment.hosts]:
+                self._take_name(host.id)
+        if not self._reconciled:
+            # What runs before our first look was named by somebody else, or by an earlier controller.
+            for instance in deployment.instances:
+                self._take_name(instance, of_host=False)
+            self._reconciled = True
+        for name in [host for host in open_leases if host not in deployment.hosts]:
             charges += self._noted(name, self.ledger.end(name, now_s))
             notices.append(f"host {name} is leased but does not exist any more: lease ended")
         for charge in self.ledger.settle(now_s):
@@ -90,21 +105,30 @@ class State:
                     currency=site.currency,
                 )  # fmt: skip
                 charges += self._noted(action.host, self.ledger.lease(lease, action.reason))
-                self.next_host += 1
+                self._take_name(action.host)
             elif isinstance(action, ProlongLease):
                 charges += self._noted(action.host, self.ledger.prolong(action.host, now_s, action.reason))
             elif isinstance(action, ReleaseHost):
                 charges += self._noted(action.host, self.ledger.end(action.host, now_s))
-            elif isinstance(action, StartInstance | MigrateInstance):
-                self.next_instance += 1
+            elif isinstance(action, StartInstance):
+                self._take_name(action.instance, of_host=False)
+            elif isinstance(action, MigrateInstance):
+                self._take_name(action.replacement, of_host=False)
             self._count(action, now_s)
         return charges
 
-    def undo(self, action: Action, now_s: float) -> list[Charge]:
-        """A lease the provider refused is ended again; what had started is paid."""
-        if isinstance(action, LeaseHost):
-            return self._noted(action.host, self.ledger.end(action.host, now_s))
-        return []
+    def undo(self, action: Action) -> None:
+        """Take back what was booked for an action that failed.
+
+        A lease the provider refused ends where it began, with the one unit it was booked with; the lease
+        of a host that could not be given back goes on.
+        """
+        self._uncount(action)
+        lease = self.ledger.leases.get(subject_of(action))
+        if isinstance(action, LeaseHost) and lease is not None:
+            self._noted(action.host, self.ledger.end(action.host, lease.started_s))
+        elif isinstance(action, ReleaseHost) and self.ledger.reopen(action.host):
+            self._noted(action.host, None)
 
     def restore(self, restored: Restored) -> None:
         """Take up the books and the memory of an earlier controller of the same run."""
@@ -139,16 +163,15 @@ class State:
 
     def taken_lease_changes(self) -> tuple[Lease, ...]:
         """Leases changed since the last call, to be written to the journal."""
-        changed = tuple(self.ledger.leases[host] for host in sorted(self._changed_leases))
+        changed = tuple(self.ledger.leases[host] for host in self._changed_leases)
         self._changed_leases.clear()
         return changed
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _noted(self, host: str, charge: Charge | None) -> list[Charge]:
-        self._changed_leases.add(host)
-        if host not in self.ledger.leases:
-            self._changed_leases.discard(host)
+        if host in self.ledger.leases:
+            self._changed_leases[host] = None
         return [] if charge is None else [charge]
 
     def _count(self, action: Action, at_s: float) -> None:
@@ -156,6 +179,29 @@ class State:
         self._history.append(ScalingEvent(at_s, type(action).__name__, unit, subject_of(action)))
         if isinstance(action, StartInstance | StopInstance):
             self._scalings[action.unit] = self._scalings.get(action.unit, 0) + 1
+
+    def _uncount(self, action: Action) -> None:
+        kind, subject = type(action).__name__, subject_of(action)
+        event = next((e for e in reversed(self._history) if e.kind == kind and e.subject == subject), None)
+        if event is None:
+            return
+        self._history.remove(event)
+        if isinstance(action, StartInstance | StopInstance):
+            self._scalings[action.unit] -= 1
+
+    def _take_name(self, name: str, *, of_host: bool = True) -> None:
+        """Number later hosts and instances beyond this one: a name is never given twice."""
+        number = _number_at_end(name)
+        if of_host:
+            self.next_host = max(self.next_host, number + 1)
+        else:
+            self.next_instance = max(self.next_instance, number + 1)
+
+
+def _number_at_end(name: str) -> int:
+    """The number a name ends with, such as 12 of "cloud-h12"; 0 where it ends with none."""
+    digits = len(name) - len(name.rstrip("0123456789"))
+    return int(name[-digits:]) if 0 < digits <= 9 else 0
 
 
 def failed_hosts(deployment: Deployment) -> tuple[str, ...]:
