@@ -86,7 +86,7 @@ class SimulatedCluster:
         self._instances: dict[str, Instance] = {}
         self._running_s: dict[str, float] = {}
         self._images: dict[str, set[str]] = {}
-        self._slow: dict[str, float] = {}
+        self._slow: dict[str, _Slowdown] = {}
         self._draining: set[str] = set()
         self._queue_for_room: list[str] = []
         self._replaces: dict[str, str] = {}
@@ -158,8 +158,12 @@ class SimulatedCluster:
     def _start(self, name: str, unit: str, host: str | None) -> str | None:
         if name in self._instances or name in self._running_s:
             return None
-        if host is not None and self._host(host) is None:
-            return f"host {host} does not exist"
+        if host is not None:
+            known = self._host(host)
+            if known is None:
+                return f"host {host} does not exist"
+            if known.state is HostState.FAILED or host in self._draining:
+                return f"host {host} takes no instances: it failed or is being released"
         topology = self.topology
         self._instances[name] = Instance(
             name, unit, host, InstanceState.REQUESTED, topology.unit_cores(unit),
@@ -196,7 +200,8 @@ class SimulatedCluster:
         running_s = max(at_s, up_s) + start_s
         self._instances[instance.id] = instance.moved(InstanceState.STARTING, host=host)
         self._running_s[instance.id] = running_s
-        self.stations[instance.unit].add_slots(instance.id, running_s, self._slow.get(host, 1.0))
+        slowdown = self._slow.get(host, _Slowdown(1.0, 0.0)).factor
+        self.stations[instance.unit].add_slots(instance.id, running_s, slowdown)
         self._at(running_s, "running", instance.id)
 
     def _stop(self, name: str) -> None:
@@ -274,7 +279,8 @@ class SimulatedCluster:
                 self._serve(at_s)
                 if kind == "fault":
                     self._strike(self.settings.faults[int(subject)])
-                elif self._slow.pop(subject, None) is not None:
+                elif subject in self._slow and self._slow[subject].until_s <= at_s:
+                    del self._slow[subject]
                     self._set_speed(subject, 1.0)
         self._serve(now_s)
         for unit, name in self._closed:
@@ -367,7 +373,8 @@ class SimulatedCluster:
                 self._crash(instance, f"died with host {host.id}")
             self._notices.append(f"host {host.id} crashed")
         else:
-            self._slow[host.id] = fault.factor
+            # A later slowdown of the same host takes the place of an earlier one.
+            self._slow[host.id] = _Slowdown(fault.factor, self._now_s + fault.duration_s)
             self._set_speed(host.id, fault.factor)
             self._at(self._now_s + fault.duration_s, "recover", host.id)
             self._notices.append(f"host {host.id} is {fault.factor:g} times slower")
@@ -440,9 +447,8 @@ class SimulatedCluster:
         return room
 
     def _any_host(self, instance: Instance) -> str | None:
-        allowed = {site.name for site in self.topology.sites_of(instance.unit)}
-        for site in allowed:
-            for host in self._providers[site].hosts(self._now_s):
+        for site in self.topology.sites_of(instance.unit):
+            for host in self._providers[site.name].hosts(self._now_s):
                 if self._room(host.id).holds(instance.cores, instance.memory_mib):
                     return host.id
         return None
@@ -469,6 +475,14 @@ class SimulatedCluster:
             stream = ArrivalStream(workload, rng, self.settings.process)
             streams[source.name] = (_Arrivals(stream), targets)
         return streams
+
+
+@dataclass(frozen=True, slots=True)
+class _Slowdown:
+    """How many times longer everything takes on a host, and until when."""
+
+    factor: float
+    until_s: float
 
 
 class _Arrivals:

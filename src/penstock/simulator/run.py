@@ -10,6 +10,7 @@ from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Budgeting, Controller, Tick
 from penstock.controller.result import RunResult, UnitCount, result_of
+from penstock.errors import JournalError
 from penstock.monitoring.sla import Compliance, DurationStatistics
 from penstock.simulator.cluster import SimulatedCluster, SimulationSettings
 from penstock.simulator.kernel import percentile
@@ -29,10 +30,16 @@ def simulate(
     """Run a topology's control loop on a simulated cluster for so many virtual seconds.
 
     The journal is kept in memory unless a file, a URL or an open journal is given. Leases still open at
-    the end are charged for every unit they have started.
+    the end are charged for every unit they have started. A simulated run cannot be resumed (its queues
+    are gone), so a journal that holds a run of this name already is refused.
     """
     settings = settings or SimulationSettings()
     book = journal if isinstance(journal, Journal) else Journal(journal, topology.name, buffered=True)
+    if not book.empty:
+        raise JournalError(
+            f'expected a journal without a run named "{book.run}", but it holds one; '
+            "give the new run another file or another name"
+        )
     clock = VirtualClock()
     cluster = SimulatedCluster(topology, settings)
     controller = Controller(topology, cluster, clock, book, budgeting=budgeting)
