@@ -243,7 +243,8 @@ class _Finder:
             maker(choice)
         except (ConfigurationError, TypeError, ValueError) as error:
             # A dataclass may compare a text with a number before it finds words for it.
-            self.tell(path, "bad-parameter", f'{what}, {kind} "{choice.name}": {error}')
+            about = "" if str(error).startswith(f"{kind} ") else f'{kind} "{choice.name}": '
+            self.tell(path, "bad-parameter", f"{what}: {about}{error}")
 
     # Sections
 

@@ -67,8 +67,8 @@ class Sine(Pattern):
     name: ClassVar[str] = "sine"
     mean_per_s: float = 100.0
     """Records a second in the middle of the wave."""
-    amplitude_per_s: float = 80.0
-    """How far the wave goes above and below its middle; at most the mean."""
+    amplitude_per_s: float | None = None
+    """How far the wave goes above and below its middle; at most the mean, by default 80 % of it."""
     period_s: float = 3600.0
     """Time from one crest to the next."""
     phase_ratio: float = 0.0
@@ -76,14 +76,15 @@ class Sine(Pattern):
 
     def shape(self) -> RateCurve:
         """Lines between points of rate(t) = mean + amplitude · sin(2π (t/period + phase))."""
-        if not 0 <= self.amplitude_per_s <= self.mean_per_s:
+        amplitude_per_s = 0.8 * self.mean_per_s if self.amplitude_per_s is None else self.amplitude_per_s
+        if not 0 <= amplitude_per_s <= self.mean_per_s:
             raise ConfigurationError(
                 f"expected amplitude_per_s between 0 and mean_per_s ({self.mean_per_s:g}), "
-                f"got {self.amplitude_per_s:g}: the rate would become negative"
+                f"got {amplitude_per_s:g}: the rate would become negative"
             )
         period_s = positive(self.period_s, "period_s")
         at = np.arange(_SINE_SEGMENTS + 1) / _SINE_SEGMENTS
-        wave = self.mean_per_s + self.amplitude_per_s * np.sin(2 * np.pi * (at + self.phase_ratio))
+        wave = self.mean_per_s + amplitude_per_s * np.sin(2 * np.pi * (at + self.phase_ratio))
         wave[-1] = wave[0]
         wave = np.maximum(wave, 0.0)
         return RateCurve(at * period_s, wave[:-1], wave[1:], repeats=True)
