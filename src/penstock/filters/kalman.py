@@ -244,12 +244,20 @@ class KalmanFilter:
             self._start_newcomers(now_s, z, known, clamped, D)
 
         self._state.seen |= known
-        started = self._state.started
-        trusted = started & (now_s >= self._state.trusted_s - 1e-9) & self._state.seen.any(axis=1)
-        shown = self._state.seen & started[:, None]
-        values = np.where(shown, self._state.x, np.nan)
-        variances = np.where(shown, np.einsum("njj->nj", self._state.P), np.nan)
-        return Estimates(readings.keys, values, variances, trusted, tuple(notices))
+        state = self._state
+        trusted = state.started & (now_s >= state.trusted_s - 1e-9) & state.seen.any(axis=1)
+        values, variances = state.x, np.einsum("njj->nj", state.P)
+        if not state.started.all():
+            # In the dead time the best guess is what Equation (16) gives so far; it is not trusted yet.
+            weights = np.maximum(np.einsum("njj->nj", state.pair_weights), 1.0)
+            values = np.where(state.started[:, None], values, state.sums / weights)
+        return Estimates(
+            readings.keys,
+            np.where(state.seen, values, np.nan),
+            np.where(state.seen, variances, np.nan),
+            trusted,
+            tuple(notices),
+        )
 
     # --- memory ---
 

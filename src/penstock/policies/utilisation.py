@@ -92,52 +92,48 @@ class Utilisation:
             return 0, "no utilisation was read"
         bounds = view.topology.unit_by_name[unit]
         count = len(view.instances(unit))
+        if self.step == "multi":
+            # What the same work will be once the instances now starting or stopping have done so.
+            running = len(signal.measurement.readings)
+            metrics = [(n, v * running / max(count, 1), s * running / max(count, 1)) for n, v, s in metrics]
         for name, value, std in metrics:
             margin = self.certainty_sigma * std
             if value - margin > self.up_ratio:
                 reason = f"{name} {value:.2f} > {self.up_ratio:g}" + (f" by {margin:.2f}" if margin else "")
-                return self._up(view, signal, unit, value, count, bounds.max_instances, reason)
+                return self._up(view, unit, value, count, bounds.max_instances, reason)
+        text = ", ".join(f"{name} {value:.2f}" for name, value, _ in metrics)
         if all(value + self.certainty_sigma * std < self.down_ratio for _, value, std in metrics):
             value = max(value for _, value, _ in metrics)
-            text = ", ".join(f"{name} {value:.2f}" for name, value, _ in metrics)
             reason = f"{text} < {self.down_ratio:g}"
-            return self._down(view, signal, unit, value, count, max(1, bounds.min_instances), reason)
-        text = ", ".join(f"{name} {value:.2f}" for name, value, _ in metrics)
+            return self._down(view, unit, value, count, max(1, bounds.min_instances), reason)
         return 0, f"{text}, within {self.down_ratio:g} and {self.up_ratio:g}"
 
-    def _up(
-        self, view: View, signal: Signal, unit: str, value: float, count: int, most: int, reason: str
-    ) -> tuple[int, str]:
+    def _up(self, view: View, unit: str, value: float, count: int, most: int, reason: str) -> tuple[int, str]:
         if count >= most:
             return 0, f"{reason}; but it has its {most} instances already"
         if self.step == "single":
             return 1, f"up: {reason}"
-        wanted = min(self._wanted(signal, value), most)
-        if wanted <= count:
-            return 0, f"{reason}; the {count} instances there or starting will do"
         if self._just_went(view, unit, "StopInstance"):
             return 0, f"{reason}; it shrank less than {self.settle_s:g} s ago"
+        wanted = min(self._wanted(count, value), most)
         return wanted - count, f"up from {count} to {wanted}: {reason}"
 
     def _down(
-        self, view: View, signal: Signal, unit: str, value: float, count: int, least: int, reason: str
+        self, view: View, unit: str, value: float, count: int, least: int, reason: str
     ) -> tuple[int, str]:
         if count <= least:
             return 0, f"{reason}; but it has its least of {least} instances"
         if self.step == "single":
             return -1, f"down: {reason}"
-        wanted = max(self._wanted(signal, value), least)
-        if wanted >= count:
-            return 0, f"{reason}; the {count} instances are few enough"
         if self._just_went(view, unit, "StartInstance"):
             return 0, f"{reason}; it grew less than {self.settle_s:g} s ago"
+        wanted = min(max(self._wanted(count, value), least), count)
         return wanted - count, f"down from {count} to {wanted}: {reason}"
 
-    def _wanted(self, signal: Signal, value: float) -> int:
+    def _wanted(self, count: int, value: float) -> int:
         """Instances with which the same work would meet the target."""
-        # Work = running instances × estimated utilisation; the estimate is about those that were read.
         target = (self.down_ratio + self.up_ratio) / 2 if self.target_ratio is None else self.target_ratio
-        return max(1, math.ceil(len(signal.measurement.readings) * value / target - 1e-9))
+        return max(1, math.ceil(count * value / target - 1e-9))
 
     def _just_went(self, view: View, unit: str, kind: str) -> bool:
         if self.settle_s <= 0:
