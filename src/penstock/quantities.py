@@ -112,7 +112,9 @@ def price(value: object) -> Price:
     span = match["span"]
     if span is not None and span.lower() != "btu" and span not in DURATION_UNITS_S:
         raise QuantityError(f'{value!r} is for a {span!r}, expected a price such as "0.10 USD/h" or "3/BTU"')
-    amount = Decimal(match["number"])
+    if float(match["number"]) in (math.inf, -math.inf):
+        raise QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {value!r}')
+    amount = Decimal(match["number"]) if float(match["number"]) else Decimal(0)
     per_s = None if span is None or span.lower() == "btu" else DURATION_UNITS_S[span]
     return Price(amount, per_s, match["currency"] or "")
 
