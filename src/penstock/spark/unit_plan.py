@@ -486,7 +486,7 @@ def _measured(records: DataFrame, name: str) -> DataFrame:
 def _aggregates(frame: DataFrame) -> bool:
     """Whether the plan aggregates over the stream: its rows change and are emitted again."""
     plan = frame._jdf.queryExecution().analyzed().toString()
-    return any(line.lstrip(" +-:").startswith("Aggregate [") for line in plan.splitlines())
+    return any(line.lstrip(" +-:~").startswith("Aggregate [") for line in plan.splitlines())
 
 
 def check_outgoing(query: UnitQuery, frames: Mapping[str, DataFrame]) -> None:

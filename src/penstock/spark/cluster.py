@@ -1,0 +1,434 @@
+"""The Spark cluster as the loop sees it: leased workers as hosts, executors as instances.
+
+The loop names hosts and instances; Spark numbers executors and places them itself. This adapter keeps the
+book between the two: an instance is asked for by raising its unit's number of executors and bound to an
+executor that registers; retiring is by the executor it is bound to. An executor that is lost is not given
+up: the wanted number stands, Spark starts another, and the instance is bound to that one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from penstock.controller.cluster import Observation, Outcome
+from penstock.errors import ClusterError
+from penstock.infrastructure.deployment import (
+    INSTANCE_COUNTED,
+    Deployment,
+    Host,
+    Instance,
+    InstanceState,
+)
+from penstock.monitoring import InstanceReading, Measurement
+from penstock.policies.actions import (
+    Action,
+    LeaseHost,
+    MigrateInstance,
+    ReleaseHost,
+    StartInstance,
+    StopInstance,
+)
+from penstock.spark.heartbeat import UnitReport, Wanted
+from penstock.spark.local_cluster import LocalCluster
+from penstock.spark.processes import ChildProcesses, log_tail
+from penstock.spark.unit_driver import EXIT_USELESS, executor_shape, wanted_file, write_wanted
+from penstock.spark.unit_plan import RunFolders
+from penstock.spark.unit_totals import UnitTotals
+from penstock.topology.model import Topology
+
+LOG = logging.getLogger(__name__)
+
+LONGEST_BACKOFF_S = 30.0
+
+
+class UnitDrivers:
+    """The driver processes of a run's units: started, watched, started again from their checkpoints."""
+
+    def __init__(self, name: str, folders: RunFolders, units: Sequence[str]) -> None:
+        self._children = ChildProcesses(f"{name}-units")
+        self._folders = folders
+        self._units = tuple(units)
+        self._failures: dict[str, int] = dict.fromkeys(units, 0)
+        self._next_start_s: dict[str, float] = {}
+        self._useless: set[str] = set()
+        self._stopping = False
+
+    def adopt(self) -> list[str]:
+        """Take over drivers that an earlier controller of the run left running; their units."""
+        return sorted(self._children.adopt())
+
+    def start(self) -> None:
+        """Start the driver of every unit that has none."""
+        for unit in self._units:
+            if not self._children.alive(unit):
+                self._start(unit)
+
+    def pid(self, unit: str) -> int | None:
+        """The process of a unit's driver; None where it does not run."""
+        record = self._children.records.get(unit)
+        return record.pid if record is not None and self._children.alive(unit) else None
+
+    @property
+    def useless(self) -> frozenset[str]:
+        """Units that stopped by an error of their own and are not started again."""
+        return frozenset(self._useless)
+
+    def tick(self, now_s: float) -> list[str]:
+        """Start again what died; says so."""
+        notices: list[str] = []
+        if self._stopping:
+            return notices
+        for unit in self._units:
+            if unit in self._useless or self._children.alive(unit):
+                continue
+            code = self._children.exit_code(unit)
+            if code == EXIT_USELESS:
+                self._useless.add(unit)
+                notices.append(
+                    f"unit {unit} stopped by itself and is not started again; see {self.log(unit)}"
+                )
+                continue
+            if unit not in self._next_start_s:
+                delay_s = min(LONGEST_BACKOFF_S, 0.5 * 2 ** self._failures[unit])
+                self._failures[unit] += 1
+                self._next_start_s[unit] = now_s + delay_s
+                notices.append(f"the driver of unit {unit} died (exit code {code}); it is started again")
+                LOG.warning("driver of unit %s died; its last words:\n%s", unit, log_tail(self.log(unit)))
+            if now_s >= self._next_start_s[unit]:
+                del self._next_start_s[unit]
+                # What its process left behind (its Java) must be gone before another uses the checkpoint.
+                self._children.stop(unit, grace_s=0.0)
+                self._start(unit)
+        return notices
+
+    def reported(self, unit: str, running: bool) -> None:
+        """A driver is well: the next death is the first again."""
+        if running:
+            self._failures[unit] = 0
+
+    def log(self, unit: str) -> Path:
+        """Where a unit's driver writes what it does."""
+        return self._folders.unit(unit) / "driver.log"
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether every driver has left by itself in time."""
+        self._stopping = True
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            if not any(self._children.alive(unit) for unit in self._units):
+                return True
+            time.sleep(0.1)
+        return False
+
+    def stop(self, grace_s: float = 8.0) -> None:
+        """Stop every driver with all it started."""
+        self._stopping = True
+        self._children.stop_all(grace_s)
+
+    def _start(self, unit: str) -> None:
+        command = [sys.executable, "-m", "penstock.spark.unit_driver", str(self._folders.root), unit]
+        self._children.start(unit, command, log=self.log(unit))
+
+
+class SparkCluster:
+    """Implements the loop's `Cluster` over a local cluster and the drivers of a run's units.
+
+    Heartbeats come in on other threads; a lock keeps the books. The books are also on disk, so that a
+    controller that comes back goes on with the instances there are.
+    """
+
+    def __init__(
+        self, topology: Topology, hosts: LocalCluster, drivers: UnitDrivers, folders: RunFolders
+    ) -> None:
+        self.topology = topology
+        self.drivers = drivers
+        self._hosts = hosts
+        self._folders = folders
+        self._lock = threading.RLock()
+        self._instances: dict[str, Instance] = {}
+        self._leased: dict[str, tuple[str, str]] = {}
+        """Site and flavour of each host we leased."""
+        self._applications: dict[str, str] = {}
+        self._reports: dict[str, UnitReport] = {}
+        self._reported_s: dict[str, float] = {}
+        self._surplus: dict[str, tuple[str, ...]] = {}
+        self._migrations: dict[str, str] = {}
+        """The instance that goes, by the replacement that has to run first."""
+        self._pending: dict[str, list[Measurement]] = {}
+        self._notices: list[str] = []
+        self._stopping = False
+        self.totals = {unit.name: UnitTotals(topology.unit_slo_s(unit.name)) for unit in topology.units}
+        self._file = folders.root / "cluster-books.json"
+        self._restore()
+
+    # --- the loop's three calls --------------------------------------------------------------------
+
+    def observe(self, now_s: float) -> Observation:
+        """What the drivers reported since the last call; dead drivers are started again."""
+        notices = self.drivers.tick(now_s)
+        with self._lock:
+            measurements = tuple(
+                merged([replace(m, readings=self._named(unit, m)) for m in pending], now_s)
+                for unit, pending in self._pending.items()
+                if pending
+            )
+            self._pending = {}
+            notices = [*self._notices, *notices]
+            self._notices = []
+        for notice in notices:
+            LOG.warning("%s", notice)
+        return Observation(now_s, measurements, tuple(notices))
+
+    def deployment(self) -> Deployment:
+        """Leased hosts and the instances in the book."""
+        present = self._hosts.hosts()
+        with self._lock:
+            hosts = []
+            for host in present.values():
+                site, flavour = self._leased.get(
+                    host.id, (self.topology.sites[0].name, self.topology.sites[0].flavours[0].name)
+                )
+                hosts.append(
+                    Host(
+                        host.id, site, self.topology.site_by_name[site].flavour(flavour), host.state,
+                        host.requested_s, host.up_s,
+                    )
+                )  # fmt: skip
+            return Deployment.of(hosts, self._instances.values())
+
+    def enact(self, actions: Sequence[Action], now_s: float) -> tuple[Outcome, ...]:
+        """Hand the wishes over; drivers hear of theirs with the next heartbeat."""
+        outcomes = []
+        for action in actions:
+            try:
+                self._enact(action, now_s)
+                outcomes.append(Outcome(action))
+            except ClusterError as error:
+                outcomes.append(Outcome(action, str(error)))
+        with self._lock:
+            self._save()
+            for unit in self.topology.units:
+                write_wanted(wanted_file(self._folders, unit.name), self.wanted(unit.name))
+        return tuple(outcomes)
+
+    # --- the drivers' side -------------------------------------------------------------------------
+
+    def heard(self, report: UnitReport) -> Wanted:
+        """Take in a driver's report; gives back what is wanted of its unit."""
+        unit = report.unit
+        with self._lock:
+            if unit not in self.totals:
+                raise ValueError(f"unknown unit {unit!r}")
+            self._reports[unit] = report
+            self._reported_s[unit] = time.time()
+            self._notices.extend(report.notices)
+            if report.measurement is not None:
+                self._pending.setdefault(unit, []).append(report.measurement)
+                self.totals[unit].add(report.measurement)
+            self.drivers.reported(unit, report.state == "running")
+            self._bind(report)
+            return self.wanted(unit)
+
+    def wanted(self, unit: str) -> Wanted:
+        """The state wanted of a unit, as its driver is told."""
+        with self._lock:
+            mine = [instance for instance in self._instances.values() if instance.unit == unit]
+            retiring = [
+                i.external_id for i in mine if i.state is InstanceState.RETIRING and i.external_id is not None
+            ]
+            target = sum(instance.state in INSTANCE_COUNTED for instance in mine)
+            return Wanted(target, (*retiring, *self._surplus.get(unit, ())), self._stopping)
+
+    def report_of(self, unit: str) -> UnitReport | None:
+        """What a unit's driver last said; None before its first heartbeat."""
+        with self._lock:
+            return self._reports.get(unit)
+
+    def all_running(self) -> bool:
+        """Whether every unit's query runs and has an executor."""
+        with self._lock:
+            return all(
+                (report := self._reports.get(unit.name)) is not None
+                and report.state == "running"
+                and bool(report.executors)
+                for unit in self.topology.units
+                if unit.name not in self.drivers.useless
+            )
+
+    def stop_units(self) -> None:
+        """Tell every unit, at its next heartbeat, to end."""
+        with self._lock:
+            self._stopping = True
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _enact(self, action: Action, now_s: float) -> None:
+        if isinstance(action, LeaseHost):
+            flavour = self.topology.site_by_name[action.site].flavour(action.flavour)
+            with self._lock:
+                self._leased[action.host] = (action.site, action.flavour)
+            self._hosts.add_host(action.host, max(1, int(flavour.cores)), flavour.memory_mib)
+        elif isinstance(action, ReleaseHost):
+            self._hosts.remove_host(action.host, wait=False)
+            with self._lock:
+                self._leased.pop(action.host, None)
+        elif isinstance(action, StartInstance):
+            self._request(action.instance, action.unit, action.host, now_s)
+        elif isinstance(action, StopInstance):
+            self._retire(action.instance)
+        elif isinstance(action, MigrateInstance):
+            with self._lock:
+                if action.instance in self._instances and action.replacement not in self._instances:
+                    self._request(action.replacement, action.unit, action.to_host, now_s)
+                    self._migrations[action.replacement] = action.instance
+
+    def _request(self, name: str, unit: str, host: str | None, now_s: float) -> None:
+        with self._lock:
+            if name in self._instances:
+                return
+            self._instances[name] = Instance(
+                name, unit, host, InstanceState.REQUESTED, self.topology.unit_cores(unit),
+                executor_shape(self.topology, unit).memory_mib, now_s,
+            )  # fmt: skip
+
+    def _retire(self, name: str) -> None:
+        with self._lock:
+            instance = self._instances.get(name)
+            if instance is None or instance.state is InstanceState.RETIRING:
+                return
+            if instance.external_id is None:
+                del self._instances[name]
+            else:
+                self._instances[name] = instance.moved(InstanceState.RETIRING)
+
+    def _bind(self, report: UnitReport) -> None:
+        """Bring the book of a unit's instances into line with the executors its driver has."""
+        unit = report.unit
+        known = self._applications.get(unit)
+        alive = {executor.id: executor for executor in report.executors}
+        if known != report.application:
+            self._applications[unit] = report.application
+            if known is not None:
+                self._notices.append(f"unit {unit} runs as a new application: its driver was started again")
+        anew = known != report.application
+        before = {name: i for name, i in self._instances.items() if i.unit == unit}
+        for name, instance in before.items():
+            if instance.external_id is None or (not anew and instance.external_id in alive):
+                continue
+            if instance.state is InstanceState.RETIRING:
+                del self._instances[name]
+                continue
+            if not anew:
+                self._notices.append(
+                    f"executor {instance.external_id} of unit {unit} was lost; another is asked for"
+                )
+            self._instances[name] = replace(
+                instance, state=InstanceState.REQUESTED, external_id=None, running_s=None
+            )
+        bound = {i.external_id for i in self._instances.values() if i.unit == unit}
+        free = [e for e in report.executors if e.id not in bound and not e.retiring]
+        waiting = [
+            i for i in self._instances.values() if i.unit == unit and i.state is InstanceState.REQUESTED
+        ]
+        for executor in free:
+            host = self._hosts.host_at(executor.address)
+            # The host the loop had in mind where Spark chose the same, else whoever waits longest.
+            chosen = next((i for i in waiting if i.host == host), waiting[0] if waiting else None)
+            if chosen is None:
+                continue
+            waiting.remove(chosen)
+            self._instances[chosen.id] = chosen.moved(
+                InstanceState.RUNNING, host=host, external_id=executor.id, running_s=time.time()
+            )
+            leaving = self._migrations.pop(chosen.id, None)
+            if leaving is not None:
+                self._retire(leaving)
+        bound = {i.external_id for i in self._instances.values() if i.unit == unit}
+        self._surplus[unit] = tuple(e.id for e in report.executors if e.id not in bound)
+        if before != {name: i for name, i in self._instances.items() if i.unit == unit}:
+            self._save()
+
+    def _named(self, unit: str, measurement: Measurement) -> tuple[InstanceReading, ...]:
+        """Readings by the loop's instance names instead of Spark's executor ids."""
+        names = {i.external_id: i.id for i in self._instances.values() if i.unit == unit}
+        return tuple(
+            replace(reading, instance=names[reading.instance])
+            for reading in measurement.readings
+            if reading.instance in names
+        )
+
+    def _save(self) -> None:
+        books = {
+            "hosts": self._leased,
+            "instances": [asdict(instance) for instance in self._instances.values()],
+            "applications": self._applications,
+        }
+        temporary = self._file.with_suffix(".part")
+        temporary.write_text(json.dumps(books))
+        temporary.replace(self._file)
+
+    def _restore(self) -> None:
+        if not self._file.exists():
+            return
+        books = json.loads(self._file.read_text())
+        self._leased = {host: (site, flavour) for host, (site, flavour) in books["hosts"].items()}
+        self._applications = books["applications"]
+        for given in books["instances"]:
+            instance = Instance(**{**given, "state": InstanceState(given["state"])})
+            self._instances[instance.id] = instance
+
+
+def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
+    """One measurement of several consecutive ones: sums, the last backlog, means weighted by records."""
+    last = measurements[-1]
+    if len(measurements) == 1:
+        return replace(last, at_s=now_s)
+    processed = sum(m.processed for m in measurements)
+
+    def mean(name: str) -> float | None:
+        having = [(getattr(m, name), m.processed) for m in measurements if getattr(m, name) is not None]
+        weight = sum(records for _, records in having)
+        if not weight:
+            return None
+        return float(sum(value * records for value, records in having) / weight)
+
+    return replace(
+        last,
+        at_s=now_s,
+        interval_s=sum(m.interval_s for m in measurements),
+        arrived=sum(m.arrived for m in measurements),
+        processed=processed,
+        emitted=sum(m.emitted for m in measurements),
+        duration_s=mean("duration_s"),
+        duration_p95_s=mean("duration_p95_s"),
+        duration_p99_s=mean("duration_p99_s"),
+        service_s=mean("service_s"),
+        latency_s=mean("latency_s"),
+        latency_p95_s=mean("latency_p95_s"),
+        readings=_mean_readings(measurements),
+    )  # fmt: skip
+
+
+def _mean_readings(measurements: Sequence[Measurement]) -> tuple[InstanceReading, ...]:
+    """Readings of the instances there are now, averaged over the measurements that have them."""
+    result = []
+    for reading in measurements[-1].readings:
+        same = [r for m in measurements for r in m.readings if r.instance == reading.instance]
+        cpu = [r.cpu_ratio for r in same if r.cpu_ratio is not None]
+        memory = [r.memory_ratio for r in same if r.memory_ratio is not None]
+        result.append(
+            replace(
+                reading,
+                cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+                memory_ratio=sum(memory) / len(memory) if memory else None,
+                executed=sum(r.executed for r in same),
+            )
+        )
+    return tuple(result)

@@ -1,0 +1,120 @@
+"""Measures a unit: what the session meter counts, with durations from the records' own times.
+
+A unit's query reports with every progress event when its records left their source and when they lay in
+the channel (`unit_plan`). All records of a micro-batch are finished when it is, so end-to-end latency and
+processing duration are its end minus those instants: measured, not guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.channels.kafka import waiting_of
+from penstock.monitoring import Measurement
+from penstock.spark.agent import SessionMeter
+from penstock.spark.executors import ExecutorControl
+from penstock.spark.unit_plan import OBSERVED_INPUT, OBSERVED_OUTPUT, UnitQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old the records of some batches were when they were finished; None where nothing is known."""
+
+    mean_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+
+
+class UnitMeter:
+    """One measurement a call for one unit. Use it from one thread."""
+
+    def __init__(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
+        self._spark = spark
+        self._query = query
+        self._seen: dict[str, tuple[int, str]] = {}
+        self._behind = 0
+        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._waiting)
+
+    def measure(self, now_s: float) -> Measurement | None:
+        """What happened since the last call; None the first time and where no query runs."""
+        events = [
+            event
+            for running in self._spark.streams.active
+            if running.name == self._query.plan.unit
+            for event in self._new_events(running)
+        ]
+        if events:
+            self._behind = sum(
+                waiting_of(source)
+                for source in events[-1].get("sources", ())
+                if str(source.get("description", "")).startswith("Kafka")
+            )
+        measurement = self.meter.measure(now_s)
+        if measurement is None:
+            return None
+        durations, latencies = ages_of(events, "arrived"), ages_of(events, "source")
+        emitted = sum(
+            int((event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {}).get("records") or 0)
+            for event in events
+        )
+        changes: dict[str, Any] = {"emitted": emitted}
+        if durations.mean_s is not None:
+            changes.update(
+                duration_s=durations.mean_s, duration_p95_s=durations.p95_s, duration_p99_s=durations.p99_s
+            )
+        if latencies.mean_s is not None:
+            changes.update(latency_s=latencies.mean_s, latency_p95_s=latencies.p95_s)
+        return replace(measurement, **changes)
+
+    def _waiting(self) -> int | None:
+        in_files = self._query.waiting()
+        return self._behind + (in_files or 0)
+
+    def _new_events(self, running: Any) -> list[dict[str, Any]]:
+        last = running._jsq.lastProgress()
+        if last is None:
+            return []
+        run = str(running.runId)
+        newest = (int(last.batchId()), str(last.timestamp()))
+        seen = self._seen.get(run)
+        if newest == seen:
+            return []
+        self._seen[run] = newest
+        recent = running._jsq.recentProgress()
+        wanted = len(recent) if seen is None else min(len(recent), newest[0] - seen[0] + 2)
+        arrays = self._spark.sparkContext._jvm.java.util.Arrays
+        # Events print as JSON and a Java list of them as a JSON array: one call for all.
+        text = arrays.asList(recent).subList(len(recent) - wanted, len(recent)).toString()
+        events: list[dict[str, Any]] = json.loads(text)
+        return events if seen is None else [event for event in events if event["timestamp"] > seen[1]]
+
+
+def ages_of(events: Sequence[Mapping[str, Any]], kind: str) -> Ages:
+    """Ages from an instant of a kind (`arrived` or `source`) to the end of each batch, over all records.
+
+    Percentiles over several batches are means weighted by records: a close stand-in.
+    """
+    total = 0.0
+    sums = [0.0, 0.0, 0.0]
+    for event in events:
+        started_s = datetime.fromisoformat(str(event["timestamp"]).replace("Z", "+00:00")).timestamp()
+        end_s = started_s + (event.get("durationMs") or {}).get("triggerExecution", 0) / 1000
+        for name, metrics in (event.get("observedMetrics") or {}).items():
+            records = int(metrics.get("records") or 0)
+            mean_ms = metrics.get(f"{kind}_mean_ms", metrics.get("source_mean_ms"))
+            early_ms = metrics.get(f"{kind}_early_ms", metrics.get("source_early_ms"))
+            if not name.startswith(OBSERVED_INPUT) or not records or mean_ms is None or not early_ms:
+                continue
+            total += records
+            for index, instant_ms in enumerate((mean_ms, early_ms[0], early_ms[1])):
+                sums[index] += records * max(0.0, end_s - instant_ms / 1000)
+    if not total:
+        return Ages()
+    return Ages(*(value / total for value in sums))
