@@ -19,7 +19,17 @@ from penstock.budgets.costs import (
     UnansweredError,
     cost_function,
 )
+from penstock.budgets.distribution import (
+    Distribution,
+    Load,
+    distribute,
+    loads_from_measurements,
+    loads_from_sources,
+    needs_redistribution,
+    problem_of,
+)
 from penstock.budgets.problem import BudgetProblem, BudgetUnit, InfeasibleBoundError, PathBound, Solution
+from penstock.budgets.remote import RemoteCost
 from penstock.budgets.solve import SOLVERS, solve
 
 __all__ = [
@@ -30,16 +40,24 @@ __all__ = [
     "CostFunction",
     "CostFunctionError",
     "Custom",
+    "Distribution",
     "Exponential",
     "InfeasibleBoundError",
     "Kingman",
     "Linear",
+    "Load",
     "PathBound",
     "QueueCost",
+    "RemoteCost",
     "SharedQueue",
     "Solution",
     "Table",
     "UnansweredError",
     "cost_function",
+    "distribute",
+    "loads_from_measurements",
+    "loads_from_sources",
+    "needs_redistribution",
+    "problem_of",
     "solve",
 ]

@@ -53,6 +53,11 @@ class CostFunction(ABC):
     """What one call costs, in the unit of the costs."""
 
     @property
+    def requests(self) -> int | None:
+        """Requests sent so far where the function remembers its answers; None where every call counts."""
+        return None
+
+    @property
     def least_s(self) -> float:
         """The least latency it can keep; infinite where it can keep none."""
         return 0.0
@@ -322,7 +327,7 @@ class SharedQueue(QueueCost):
     def least_s(self) -> float:
         """What the most instances keep; without a limit, what a record takes that never waits."""
         if self.max_instances is None:
-            return self._service_part_s() + self.overhead_s
+            return self.service_part_s + self.overhead_s
         return (
             self.latency_s(self.max_instances) if self.max_instances >= self.least_instances() else math.inf
         )
@@ -366,7 +371,9 @@ class SharedQueue(QueueCost):
         within = np.searchsorted(reverse, latencies_s + 1e-12, side="right")
         return np.where(within > 0, counts.start + len(kept_s) - within.astype(np.float64), np.inf)
 
-    def _service_part_s(self) -> float:
+    @property
+    def service_part_s(self) -> float:
+        """What a record takes that never waits, as the mean or at the quantile."""
         if self.quantile is None:
             return self.service_s
         return self.service_s * max(1.0, 1.0 + NormalDist().inv_cdf(self.quantile) * self.service_cv)
@@ -384,7 +391,7 @@ class SharedQueue(QueueCost):
         else:
             beyond = waits / (1.0 - self.quantile)
             waiting_s = spread * math.log(beyond) / spare if beyond > 1.0 else 0.0
-        return waiting_s + self._service_part_s() + self.overhead_s
+        return waiting_s + self.service_part_s + self.overhead_s
 
 
 def _erlang_c(servers: int, load: float) -> float:

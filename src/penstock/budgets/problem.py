@@ -41,10 +41,12 @@ class InfeasibleBoundError(InfeasibleError):
     """No distribution keeps a bound: its path's least latencies already exceed it."""
 
     def __init__(
-        self, path: Sequence[str], minimums_s: Sequence[float], minimum_s: float, bound_s: float
+        self, path: Sequence[str], minimums_s: Sequence[float], minimum_s: float, bound: PathBound
     ) -> None:
+        bound_s = bound.bound_s
         self.path = tuple(path)
         self.minimum_s = minimum_s
+        self.bound = bound
         self.bound_s = bound_s
         self.smallest_bound_s = minimum_s
         parts = " → ".join(f"{name} ({least:g} s)" for name, least in zip(path, minimums_s, strict=True))
@@ -384,13 +386,17 @@ class Network:
                 w for w, delay in layer.after[u] if latest[w] - size[w] - delay <= latest[u] + TOLERANCE
             ]
             path.append(outputs[0])
-        bound = min(bound for first, last, bound in self._bounds if path[0] in first and path[-1] in last)
+        covering = [
+            (steps, i)
+            for i, (first, last, steps) in enumerate(self._bounds)
+            if path[0] in first and path[-1] in last
+        ]
         minimum = sum(size[u] for u in path) + sum(self._delay.get(edge, 0.0) for edge in pairwise(path))
         return InfeasibleBoundError(
             [self.names[u] for u in path],
             [_tidy(size[u] * self.step_s) for u in path],
             _tidy(minimum * self.step_s),
-            _tidy(bound * self.step_s),
+            self.problem.bounds[min(covering)[1]],
         )
 
 
@@ -550,7 +556,7 @@ class Pricing:
             costs = kind.together(functions, steps.astype(np.float64) * network.step_s)
             self.calls += costs.size
             least_s = np.array([network.units[v].min_latency_s for v in members])
-            costs = np.where(steps < np.ceil(least_s / network.step_s - 1e-9)[:, None], np.inf, costs)
+            costs = np.where(steps < np.ceil(least_s / network.step_s - 1e-12)[:, None], np.inf, costs)
             self._require_costs(members, steps, costs)
             # The first finite cost: exact where the table is dense.
             first = np.argmax(np.isfinite(costs), axis=1)
@@ -603,7 +609,7 @@ class Pricing:
                 f"unit {unit.name!r} can keep no budget: its cost function ({unit.function!r}) cannot follow "
                 "its load, or allows too few instances"
             )
-        low = max(0, math.ceil(least_s / self.network.step_s - 1e-9))
+        low = max(0, math.ceil(least_s / self.network.step_s - 1e-12))
         if unit.function.known or math.isfinite(self.at(v, low)):
             return low
         width = 1
@@ -626,8 +632,7 @@ class Pricing:
     def _ask_at(self, v: int, latencies_s: FloatArray) -> FloatArray:
         unit = self.network.units[v]
         function = unit.function
-        self.calls += len(latencies_s)
-        self.fee += function.fee_per_call * len(latencies_s)
+        sent = function.requests
         try:
             costs = function.costs(latencies_s)
         except UnansweredError as error:
@@ -639,6 +644,10 @@ class Pricing:
                 f"the cost function of unit {unit.name!r} failed between {latencies_s[0]:g} s and "
                 f"{latencies_s[-1]:g} s: {type(error).__name__}: {error}"
             ) from error
+        finally:
+            made = len(latencies_s) if sent is None else (function.requests or 0) - sent
+            self.calls += made
+            self.fee += function.fee_per_call * made
         self._require_numbers(v, latencies_s, costs)
         return costs
 

@@ -12,6 +12,7 @@ from penstock.choosing import made, parameters_of
 from penstock.policies.btu import Btu
 from penstock.policies.fixed import Fixed
 from penstock.policies.pesp import Pesp
+from penstock.policies.queueing import Queueing
 from penstock.policies.rate import Rate
 from penstock.policies.threshold import Threshold
 from penstock.policies.view import Policy
@@ -25,6 +26,7 @@ POLICIES: Mapping[str, type[Any]] = {
         Btu,
         Pesp,
         Rate,
+        Queueing,
     )
 }
 

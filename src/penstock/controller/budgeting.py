@@ -1,0 +1,82 @@
+"""Budgets in the loop: when the loads have moved enough, the latency bounds are distributed anew.
+
+The controller calls this once a decision; what it answers becomes the SLO of every unit and is written to
+the journal with its reason. Between two distributions the budgets stand, so that policies have a steady aim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.budgets.costs import CostFunction
+from penstock.budgets.distribution import (
+    Distribution,
+    Load,
+    distribute,
+    loads_from_measurements,
+    loads_from_sources,
+    needs_redistribution,
+)
+from penstock.budgets.remote import RemoteCost
+from penstock.controller.loop import NewBudgets
+from penstock.policies.view import View
+
+AVERAGE_S = 120.0
+"""The span over which loads are averaged before they are compared with the threshold."""
+
+
+class LatencyBudgeting:
+    """Distributes a topology's latency bounds; the one thing it remembers is its last distribution."""
+
+    def __init__(
+        self,
+        *,
+        solver: str = "hull",
+        step_s: float | None = None,
+        source_rates_per_s: Mapping[str, float] | None = None,
+        costs: Mapping[str, CostFunction] | None = None,
+        fixed_s: Mapping[str, float] | None = None,
+        overhead_s: float = 0.0,
+    ) -> None:
+        """`source_rates_per_s` stand in for the load of units that nothing was measured of yet."""
+        self._solver = solver
+        self._step_s = step_s
+        self._source_rates = source_rates_per_s
+        self._costs = dict(costs or {})
+        self._fixed_s = dict(fixed_s or {})
+        self._overhead_s = overhead_s
+        self.last: Distribution | None = None
+
+    def __call__(self, view: View) -> NewBudgets | None:
+        """New budgets where the loads or the topology changed enough; None where the present ones stand."""
+        if not view.topology.latency_bounds:
+            return None
+        loads = self._loads(view)
+        if any(unit.name not in loads for unit in view.topology.units if unit.name not in self._costs):
+            return None
+        reason = needs_redistribution(self.last, loads)
+        if reason is None:
+            return None
+        for function in self._costs.values():
+            if isinstance(function, RemoteCost):
+                function.refresh()
+        self.last = distribute(
+            view.topology,
+            loads,
+            reason=reason,
+            solver=self._solver,
+            step_s=self._step_s,
+            last=self.last,
+            costs=self._costs,
+            fixed_s=self._fixed_s,
+            overhead_s=self._overhead_s,
+        )
+        return NewBudgets(self.last.budgets_s, self.last.reason)
+
+    def _loads(self, view: View) -> dict[str, Load]:
+        expected = loads_from_sources(view.topology, self._source_rates) if self._source_rates else {}
+        windows = {
+            unit.name: [s.measurement for s in view.window(unit.name) if s.at_s > view.now_s - AVERAGE_S]
+            for unit in view.topology.units
+        }
+        return expected | loads_from_measurements(view.topology, windows)
