@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.policies.views import a_host, a_signal, a_topology, a_view
 
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.deployment import HostState
@@ -26,6 +25,7 @@ from penstock.policies.btu import (
     suitability,
     up_trigger,
 )
+from tests.policies.views import a_host, a_signal, a_topology, a_view
 
 LATE = [a_signal(waiting=63, duration_s=d) for d in (0.55, 0.60, 0.65, 0.70, 0.74)]
 """Durations that rise towards the SLO of 750 ms: only the prediction exceeds it."""
@@ -269,6 +269,14 @@ def test_a_unit_that_needs_its_instances_keeps_them():
     needed = {"a": [a_signal(waiting=20, duration_s=3.0)]}
     view = a_view(on={"h1": ["a"] * 4, "h2": ["a"]}, signals=needed, remaining_s={"h1": 1800.0, "h2": 9.0})
     assert kinds(Btu().decide(view)) == ["ProlongLease"]
+
+
+@pytest.mark.parametrize(("cpu_ratio", "shrinks"), [(0.59, True), (0.61, False), (None, True)])
+def test_a_unit_shrinks_only_where_the_rest_can_do_its_work(cpu_ratio, shrinks):
+    # Three instances at 60 % are two at 90 %.
+    calm = {"a": [a_signal(waiting=0, cpu_ratio=cpu_ratio)]}
+    view = a_view(on={"h1": ["a"] * 2, "h2": ["a"]}, signals=calm, remaining_s={"h1": 1800.0, "h2": 9.0})
+    assert ("StopInstance" in kinds(Btu().decide(view))) is shrinks
 
 
 def test_a_host_is_kept_where_a_growing_unit_needs_the_room():

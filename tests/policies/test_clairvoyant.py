@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.policies.views import a_topology
 
 from penstock.experiments.clairvoyant import clairvoyant_cost, unit_loads
 from penstock.experiments.visp_topology import visp_topology
 from penstock.policies.clairvoyant import _several_flavours, cheapest_leases, fewest_instances, needs_of
 from penstock.topology.model import Choice, HostFlavour, Site
+from tests.policies.views import a_topology
 
 
 def a_site(btu_s: float = 3600.0, *flavours: HostFlavour) -> Site:

@@ -11,7 +11,6 @@ from decimal import Decimal
 from random import Random
 
 import pytest
-from tests.policies.views import a_signal, a_topology, a_view
 
 from penstock.infrastructure.deployment import (
     HOST_ALIVE,
@@ -38,6 +37,7 @@ from penstock.policies.actions import (
 from penstock.policies.registry import POLICIES, make_policy
 from penstock.policies.view import ScalingEvent, View
 from penstock.topology.model import Choice, HostFlavour, Operator, Site, Source, Topology, Unit
+from tests.policies.views import a_signal, a_topology, a_view
 
 every_policy = pytest.mark.parametrize("name", sorted(POLICIES))
 

@@ -174,6 +174,8 @@ class Btu:
     """Factor on the suitability of a host that has the unit's image."""
     queue_load: float = 100.0
     """What an empty queue adds to the utility of shrinking (QL in Algorithm 3)."""
+    most_used_ratio: float = 0.9
+    """A unit shrinks only where the instances it keeps would not be used more than this."""
     weight_instances: float = 1.0
     """W1 in Algorithm 3."""
     weight_queue: float = 1.0
@@ -300,16 +302,24 @@ class Btu:
         if signal is None:
             return INFEASIBLE
         measurement = signal.measurement
-        if measurement.duration_s is None and measurement.waiting > 0:
+        waiting = measurement.waiting
+        if measurement.duration_s is None and waiting > 0:
             return INFEASIBLE  # records wait and none is finished: nothing speaks for shrinking
+        count = plan.count(unit)
+        if signal.cpu_ratio is not None and count > 1:
+            # A queue may be empty while every instance is busy. One less would then make it grow, the
+            # unit would take the room back from another one, and instances would go round in a circle.
+            used = signal.cpu_ratio * count / (count - 1)
+            if used > self.most_used_ratio:
+                return INFEASIBLE
         counts = [plan.count(name) for name in view.units]
         return shrink_utility(
-            plan.count(unit),
+            count,
             min(counts),
             max(counts),
             measurement.duration_s or 0.0,
             view.slo_s(unit),
-            measurement.waiting,
+            waiting,
             view.scalings.get(unit, 0),
             sum(view.scalings.get(name, 0) for name in view.units),
             float(view.topology.loop.penalty),
