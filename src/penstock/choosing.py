@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from penstock.errors import ConfigurationError, PenstockError
 
@@ -39,9 +40,29 @@ def made(what: str, registry: Mapping[str, type[Any]], name: str, parameters: Ma
             raise ConfigurationError(
                 f'{what} "{name}" has no parameter "{parameter}"{nearest(parameter, known)}'
             )
+    hints = get_type_hints(kind)
+    for parameter, value in parameters.items():
+        expected = _expected(hints[parameter], value)
+        if expected is not None:
+            raise ConfigurationError(f'{what} "{name}", {parameter}: expected {expected}, got {value!r}')
     try:
         return kind(**parameters)
     except PenstockError:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f'{what} "{name}": {error}') from error
+
+
+def _expected(hint: Any, value: object) -> str | None:
+    """What a value of this type has to be, in words; None where it is right or the type is no scalar."""
+    kinds = set(get_args(hint)) or {hint}
+    if not kinds <= {bool, int, float, str, type(None)}:
+        return None
+    if value is None or isinstance(value, bool | str):
+        right = type(value) in kinds
+    elif isinstance(value, int):
+        right = bool(kinds & {int, float})
+    else:
+        right = isinstance(value, float) and float in kinds and not math.isnan(value)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    return None if right else " or ".join(word for kind, word in words.items() if kind in kinds)

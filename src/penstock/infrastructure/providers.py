@@ -62,6 +62,9 @@ class SimulatedParameters:
                 raise ConfigurationError(
                     f"expected 0 <= least <= most for a start time, got {least} and {most}"
                 )
+        for name in ("image_pull_s", "instance_stop_s"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"expected {name} of 0 or more, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
