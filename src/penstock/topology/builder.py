@@ -109,7 +109,7 @@ def _mapping(pairs: Iterable[tuple[str, Node]]) -> MappingNode:
 def _node(value: Any) -> Node:
     """A Python value as the YAML node a file would have held."""
     try:
-        return yaml.SafeDumper(_Nowhere()).represent_data(_plain(value))
+        return yaml.SafeDumper(_Nowhere(), sort_keys=False).represent_data(_plain(value))
     except yaml.representer.RepresenterError:
         raise ConfigurationError(
             f"expected numbers, text, lists and mappings, got {type(value).__name__}: {value!r}"
