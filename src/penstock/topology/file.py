@@ -295,6 +295,8 @@ def _clock(hour: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """A duration as a file writes it, in the unit that makes it short; reading it gives the same number."""
+    if seconds == 0:
+        return "0 s"
     texts = [
         f"{seconds / factor:.12g} {unit}"
         for unit, factor in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
