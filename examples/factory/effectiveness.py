@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from examples.factory.machines import DEFECT, Minute
+
+from factory.machines import DEFECT, Minute
 
 
 @dataclass(frozen=True, slots=True)

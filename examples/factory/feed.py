@@ -8,17 +8,21 @@ machines are spread evenly over time. What was emitted is the truth a run is com
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from examples.factory.display import draw_display
-from examples.factory.machines import (
+from factory.display import draw_display
+from factory.machines import (
     AVAILABILITY_PER_MINUTE,
     MINUTE_S,
     TEMPERATURE_PER_MINUTE,
@@ -26,12 +30,18 @@ from examples.factory.machines import (
     live,
     machine_name,
 )
+from penstock.channels.feeder import FINISHED
+from penstock.channels.files import last_batch, publish
 
 PAPER_MINUTE_S = 0.48
 """Wall-clock seconds a machine's minute takes in the evaluation of paper 000."""
 
-SOURCES = ("availability", "production", "temperature")
-"""S1, S2 and S3 by the names the topology gives them."""
+PER_MINUTE = {
+    "availability": AVAILABILITY_PER_MINUTE,
+    "production": 1,
+    "temperature": TEMPERATURE_PER_MINUTE,
+}
+"""Records of a machine's minute from S1, S2 and S3, by the names the topology gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +166,61 @@ def json_line(record: Mapping[str, Any]) -> str:
     )
 
 
-def truth_of(counts: Mapping[str, int], seed: int) -> list[Minute]:
-    """The minutes machines have lived, from how many each has; the same as were emitted."""
-    return [
-        minute for machine, lived in sorted(counts.items()) for minute in islice(live(machine, seed), lived)
-    ]
+def write_feed(
+    load: Load,
+    streams: Mapping[str, Sequence[Path]],
+    started_s: float,
+    duration_s: float | None = None,
+    *,
+    now_s: Callable[[], float] = time.time,
+    wait: Callable[[float], None] = time.sleep,
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Write emissions at their instants into each source's folders, one batch each; how many there were.
+
+    Started again with the same `started_s`, it goes on after the last batch that is there.
+    """
+    done = {source: min(last_batch(folder) for folder in folders) for source, folders in streams.items()}
+    number = -1
+    for number, emission in enumerate(emissions(load, duration_s)):
+        while not stopped() and (delay_s := started_s + emission.at_s - now_s()) > 0:
+            wait(min(delay_s, 0.5))
+        if stopped():
+            number -= 1
+            break
+        if all(number <= last for last in done.values()):
+            continue
+        for source, records in records_of(emission, started_s).items():
+            written = streams[source][0].parent / f"_writing-{number:09d}"
+            written.mkdir(parents=True, exist_ok=True)
+            file = written / "records.json"
+            file.write_text("\n".join(json_line(record) for record in records) + "\n")
+            publish(written, [file], len(records), streams[source], number)
+    for source, per_minute in PER_MINUTE.items():
+        finished = streams[source][0].parent / FINISHED
+        finished.parent.mkdir(parents=True, exist_ok=True)
+        finished.write_text(json.dumps({"records": (number + 1) * per_minute, "emissions": number + 1}))
+    return number + 1
 
 
-def levels_per_s(load: Load) -> Sequence[float]:
-    """Records a second in each step, of all sensors together."""
-    per_minute = AVAILABILITY_PER_MINUTE + 1 + TEMPERATURE_PER_MINUTE
-    return [machines * per_minute / load.minute_s for machines in load.machines]
+def truth(load: Load, count: int) -> list[Minute]:
+    """The minutes of the first so many emissions: what the sensors knew."""
+    return [emission.minute for emission in islice(emissions(load, float("inf")), count)]
 
 
-def steps_for(duration_s: float, steps: int) -> float:
-    """How long each of so many steps lasts, in whole tenths of a second, to fill a duration."""
-    return math.floor(duration_s / steps * 10) / 10
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the feed as a process: `python -m factory.feed SPECIFICATION.json`."""
+    parser = argparse.ArgumentParser(description="Write what the factory's sensors report, in real time.")
+    parser.add_argument("specification", type=Path)
+    given = json.loads(parser.parse_args(arguments).specification.read_text())
+    ended: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, frame: ended.append(received))
+    load = Load(**{**given["load"], "machines": tuple(given["load"]["machines"])})
+    streams = {source: [Path(folder) for folder in folders] for source, folders in given["streams"].items()}
+    write_feed(load, streams, given["started_s"], given["duration_s"], stopped=lambda: bool(ended))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from examples.factory.display import Cycle
+
+from factory.display import Cycle
 
 MINUTE_S = 60
 AVAILABILITY_PER_MINUTE = 5

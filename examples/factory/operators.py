@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from examples.factory import effectiveness
-from examples.factory.in_order import PASSED_ON, Record, Remembering, for_each_in_order, gather, with_state
-from examples.factory.machines import DEFECT, TEMPERATURE_LIMIT
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
+
+from factory import effectiveness
+from factory.in_order import PASSED_ON, Record, Remembering, for_each_in_order, gather, with_state
+from factory.machines import DEFECT, TEMPERATURE_LIMIT
 
 AVAILABILITY_SCHEMA = "machine string, sequence long, time_s long, status string"
 """What S1 sends."""
@@ -60,7 +61,7 @@ class _ReadPictures:
             if batch.empty:
                 continue
             # Loaded here and not before: an empty partition needs no recogniser.
-            from examples.factory.reader import display_reader
+            from factory.reader import display_reader
 
             readings = [display_reader().read(bytes(picture)) for picture in batch["picture"]]
             found = batch[self._passed_on].copy()
@@ -168,7 +169,7 @@ class _Reports(Remembering):
 
     def advance(self, memory: Any, records: Iterator[Record]) -> tuple[Any, list[Record]]:
         """Make as many reports as the values collected are enough for."""
-        from examples.factory.pdf_report import Value, make_pdf
+        from factory.pdf_report import Value, make_pdf
 
         number, collected = memory
         emitted: list[Record] = []

@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from examples.factory.display import DIGITS, Box, Cycle, check_number, counter_boxes
+
+from factory.display import DIGITS, Box, Cycle, check_number, counter_boxes
 
 RECOGNISER_WIDTH_PX = 176
 """Width a counter is scaled into at the recogniser's height of 48: five digits and a margin."""

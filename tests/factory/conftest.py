@@ -1,4 +1,4 @@
-"""A small session for the factory's operators; the repository's root is where `examples` is imported from."""
+"""A small session for the factory's operators; the example is imported from the folder `examples`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+if str(EXAMPLES) not in sys.path:
+    sys.path.insert(0, str(EXAMPLES))
 
 
 @pytest.fixture(scope="package")
@@ -21,7 +21,7 @@ def spark() -> Iterator[Any]:
     from penstock.spark.settings import end_session, start_session
 
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(EXAMPLES), before]))
     end_session()
     session = start_session("factory-tests", "local[1]", log_level="ERROR")
     yield session

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("PIL")
 pytest.importorskip("rapidocr_onnxruntime")
 
-from examples.factory.display import Cycle, check_number, draw_display
-from examples.factory.machines import live
-from examples.factory.reader import display_reader
+from factory.display import Cycle, check_number, draw_display
+from factory.machines import live
+from factory.reader import display_reader
 
 counters = st.integers(0, 99_999)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from examples.factory.in_order import Gather, InOrder
+from factory.in_order import Gather, InOrder
 from hypothesis import given
 from hypothesis import strategies as st
 

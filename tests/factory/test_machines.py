@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
-from examples.factory.effectiveness import (
+from factory.effectiveness import (
     availability,
     effectiveness_in_batch,
     new_defects,
@@ -14,8 +16,8 @@ from examples.factory.effectiveness import (
     performance,
     quality,
 )
-from examples.factory.feed import Load, emissions, json_line, levels_per_s, records_of, truth_of
-from examples.factory.machines import (
+from factory.feed import PER_MINUTE, Load, emissions, json_line, records_of, truth, write_feed
+from factory.machines import (
     AVAILABLE,
     DEFECT,
     PLANNED,
@@ -26,6 +28,9 @@ from examples.factory.machines import (
     live,
     machine_name,
 )
+
+from penstock.channels.feeder import FINISHED
+from penstock.channels.files import batches_in
 
 
 def a_minute(number: int, statuses: str = "aaaaa", cycle: Cycle | None = None, hot: str = "") -> Minute:
@@ -112,7 +117,6 @@ def test_machines_take_turns_and_the_load_goes_up_and_down() -> None:
     assert [len({e.minute.machine for e in step}) for step in by_step] == [1, 3, 1]
     assert len(by_step[1]) == pytest.approx(3 * len(by_step[0]), abs=2)
     assert all(one.at_s < other.at_s for one, other in pairwise(found))
-    assert list(levels_per_s(load)) == pytest.approx([16.0, 48.0, 16.0])
 
 
 def test_a_machine_that_was_switched_off_goes_on_with_its_life() -> None:
@@ -122,8 +126,7 @@ def test_a_machine_that_was_switched_off_goes_on_with_its_life() -> None:
     for machine in {minute.machine for minute in found}:
         own = [minute for minute in found if minute.machine == machine]
         assert [minute.number for minute in own] == list(range(1, len(own) + 1))
-    counts = {machine: sum(m.machine == machine for m in found) for machine in {m.machine for m in found}}
-    assert sorted(truth_of(counts, load.seed), key=repr) == sorted(found, key=repr)
+    assert truth(load, len(found)) == found
 
 
 def test_a_minute_makes_sixteen_records_with_ids_of_their_own() -> None:
@@ -140,3 +143,31 @@ def test_a_minute_makes_sixteen_records_with_ids_of_their_own() -> None:
     assert len({record["record_id"] for record in records}) == 32
     assert all("\n" not in json_line(record) for record in records)
     assert len({record["source_time"] for record in records}) == 2
+
+
+def test_a_feed_that_was_interrupted_goes_on_where_it_was_and_doubles_nothing(tmp_path: Path) -> None:
+    load = Load(machines=(2, 1), hold_s=5.0, rate_factor=0.48)
+    streams = {source: [tmp_path / source / "unit"] for source in PER_MINUTE}
+    clock = [1000.0]
+
+    def wait(delay_s: float) -> None:
+        clock[0] += delay_s
+
+    def feed(until_s: float) -> int:
+        stopped = lambda: clock[0] >= until_s  # noqa: E731
+        return write_feed(load, streams, 1000.0, now_s=lambda: clock[0], wait=wait, stopped=stopped)
+
+    interrupted = feed(1004.0)
+    count = feed(float("inf"))
+
+    assert 0 < interrupted < count == len(list(emissions(load)))
+    for source, per_minute in PER_MINUTE.items():
+        batches = batches_in(tmp_path / source / "unit")
+        assert [batch.batch_id for batch in batches] == list(range(count))
+        assert json.loads((tmp_path / source / FINISHED).read_text())["records"] == count * per_minute
+        ids = [
+            json.loads(line)["record_id"]
+            for batch in batches
+            for line in (batch.path / "records.json").read_text().splitlines()
+        ]
+        assert len(set(ids)) == len(ids) == count * per_minute

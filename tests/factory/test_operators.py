@@ -1,10 +1,11 @@
-"""The nine operators on Spark, as streams in two units, against the generator's truth."""
+"""The nine operators on Spark, in the units of the topology file, against the generator's truth."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,98 +15,68 @@ pytest.importorskip("PIL")
 pytest.importorskip("rapidocr_onnxruntime")
 pytest.importorskip("fpdf")
 
-from examples.factory.effectiveness import effectiveness_in_batch, new_defects, new_violations
-from examples.factory.feed import SOURCES, Emission, Load, emissions, json_line, records_of
-from examples.factory.inbox import FOLDER_VARIABLE, messages_in
-from examples.factory.machines import TEMPERATURE_LIMIT
+from factory.effectiveness import effectiveness_in_batch, new_defects, new_violations
+from factory.feed import Emission, Load, emissions, json_line, records_of
+from factory.inbox import FOLDER_VARIABLE, messages_in
+from factory.machines import TEMPERATURE_LIMIT
+
+from penstock.channels.files import publish
+from penstock.channels.sinks import read_results
+from penstock.spark.unit_plan import RunFolders, UnitQuery, generated_sources
+from penstock.topology.file import load_topology
+from penstock.topology.model import Topology
 
 pytestmark = pytest.mark.spark
 
+TOPOLOGY = Path(__file__).resolve().parents[2] / "examples" / "factory" / "factory.yaml"
 LOAD = Load(machines=(2, 3, 2), hold_s=8.0, rate_factor=0.16, seed=11, smudged_ratio=0.05)
 REPORT_EVERY = 6
 
 
-def write_feed(folder: Path, found: list[Emission]) -> None:
-    """The feed as files, out of order and with repetitions, in three batches."""
+def write_disordered(topology: Topology, folders: RunFolders, found: list[Emission]) -> None:
+    """The feed as two batches a source, out of order and (but for pictures) with repetitions."""
     shuffled = random.Random(7)
-    for source in SOURCES:
+    for source, units in generated_sources(topology).items():
         records = [record for emission in found for record in records_of(emission, 1.7e9)[source]]
         if source != "production":
             records += shuffled.sample(records, len(records) // 10)
         shuffled.shuffle(records)
-        target = folder / source
-        target.mkdir(parents=True)
-        third = len(records) // 3 + 1
-        for number in range(3):
-            lines = [json_line(record) for record in records[number * third : (number + 1) * third]]
-            (target / f"{number}.json").write_text("\n".join(lines) + "\n")
-
-
-def read(spark: Any, folder: Path, columns: str, kind: str = "json") -> Any:
-    reader = spark.readStream.schema(f"record_id string, source_time timestamp, {columns}")
-    return reader.option("maxFilesPerTrigger", 1).format(kind).load(str(folder))
-
-
-def run(frame: Any, work: Any, checkpoint: Path) -> None:
-    query = (
-        frame.writeStream.foreachBatch(work)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+        half = len(records) // 2 + 1
+        for number in range(2):
+            lines = [json_line(record) for record in records[number * half : (number + 1) * half]]
+            written = folders.sources / f"_writing-{number}"
+            written.mkdir(parents=True)
+            (written / "records.json").write_text("\n".join(lines) + "\n")
+            streams = [folders.sources / source / unit for unit in units]
+            publish(written, [written / "records.json"], len(lines), streams, number)
 
 
 @pytest.fixture(scope="module")
 def outcome(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What two units, read and analyse with report, make of the feed."""
-    from examples.factory import operators as o
+    """What the units of the topology file make of the feed, with the inbox written twice each time."""
+    from factory import operators
 
     place = tmp_path_factory.mktemp("factory")
+    topology = load_topology(TOPOLOGY)
+    folders = RunFolders(place)
     found = list(emissions(LOAD))
-    write_feed(place / "feed", found)
-    spark.conf.set(o.REPORT_EVERY, str(REPORT_EVERY))
-
-    pictures = read(spark, place / "feed" / "production", o.PRODUCTION_SCHEMA)
-    parsed = o.parse_and_distribute(pictures)
-    parsed_columns = parsed.schema
-
-    def keep(batch: Any, batch_id: int) -> None:
-        batch.write.mode("overwrite").parquet(str(place / "parsed" / f"batch={batch_id}"))
-
-    run(parsed, keep, place / "checkpoint-read")
-    readings = spark.read.schema(parsed_columns).parquet(str(place / "parsed" / "*")).collect()
-
-    parsed = spark.readStream.schema(parsed_columns).parquet(str(place / "parsed" / "*"))
-    availability = read(spark, place / "feed" / "availability", o.AVAILABILITY_SCHEMA)
-    temperature = read(spark, place / "feed" / "temperature", o.TEMPERATURE_SCHEMA)
-    oee = o.calculate_oee(
-        calculate_performance=o.calculate_performance(parsed),
-        calculate_availability=o.calculate_availability(parsed),
-        calculate_quality=o.calculate_quality(parsed),
-    )
-    messages = o.inform_user(
-        filter_availability=o.filter_availability(availability),
-        monitor_temperature=o.monitor_temperature(temperature),
-        generate_report=o.generate_report(oee),
-    )
-    values: list[Any] = []
-    run(oee, lambda batch, batch_id: values.extend(batch.collect()), place / "checkpoint-oee")
-
-    from examples.factory.inbox import put_into_inbox
-
+    write_disordered(topology, folders, found)
+    spark.conf.set(operators.REPORT_EVERY, str(REPORT_EVERY))
+    readings: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(place / "inbox"))
-
-        def twice(batch: Any, batch_id: int) -> None:
-            put_into_inbox(batch, batch_id)
-            put_into_inbox(batch, batch_id)
-
-        run(messages, twice, place / "checkpoint-messages")
+        for unit in topology.units_in_order:
+            query = UnitQuery(spark, topology, unit.name, folders)
+            running = query.start()
+            running.processAllAvailable()
+            running.stop()
+            if unit.name == "read":
+                stream = folders.channels / "files" / "parse_and_distribute" / "analyse"
+                readings = spark.read.parquet(f"{stream}/batch-*").collect()
     return {
         "emissions": found,
         "readings": readings,
-        "values": values,
+        "values": read_results(folders.results / "values"),
         "messages": messages_in(place / "inbox"),
         "inbox": place / "inbox",
     }
@@ -134,18 +105,16 @@ def test_oee_of_the_stream_equals_oee_in_batch_for_each_machine_and_timestamp(
     minutes = [emission.minute for emission in outcome["emissions"]]
     unreadable = {(e.minute.machine, e.minute.number) for e in outcome["emissions"] if e.smudged}
     truth = effectiveness_in_batch(minutes, unreadable)
-    stream = {(value.machine, value.sequence): value for value in outcome["values"]}
+    stream = {(value["machine"], value["sequence"]): value for value in outcome["values"]}
 
     assert len(outcome["values"]) == len(minutes), "every picture makes one value, no more"
-    assert {key for key, value in stream.items() if value.oee is None} == unreadable
+    assert {key for key, value in stream.items() if "oee" not in value} == unreadable
     assert set(stream) == set(truth) | unreadable
     for key, expected in truth.items():
         value = stream[key]
-        assert value.time_s == 60 * key[1]
-        assert value.availability == expected.availability
-        assert value.quality == expected.quality
-        assert value.performance == pytest.approx(expected.performance, rel=1e-12)
-        assert value.oee == pytest.approx(expected.oee, rel=1e-12)
+        assert value["time_s"] == 60 * key[1]
+        for name in ("availability", "performance", "quality", "oee"):
+            assert value[name] == pytest.approx(getattr(expected, name), rel=1e-12)
 
 
 def test_every_new_defect_and_violation_is_warned_of_once(outcome: dict[str, Any]) -> None:
@@ -169,14 +138,14 @@ def test_a_report_is_made_of_every_so_many_values_and_reaches_the_inbox(outcome:
 
 def test_records_keep_the_id_and_time_they_left_their_source_with(outcome: dict[str, Any]) -> None:
     by_id = {
-        record["record_id"]: record["source_time"]
+        record["record_id"]: datetime.fromisoformat(record["source_time"])
         for emission in outcome["emissions"]
         for records in records_of(emission, 1.7e9).values()
         for record in records
     }
 
     for value in outcome["values"]:
-        assert value.source_time.isoformat(timespec="microseconds") + "+00:00" == by_id[value.record_id]
+        assert datetime.fromisoformat(value["source_time"]) == by_id[value["record_id"]]
     for file in outcome["inbox"].glob("*.json"):
         message = json.loads(file.read_text())
         assert message["kind"] == "report" or message["record_id"] in by_id
