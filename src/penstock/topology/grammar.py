@@ -232,7 +232,7 @@ def _quantity(words: str, parse: Callable[[object], Any], expected: str) -> Form
             ) from None
         amount = found.amount if isinstance(found, quantities.Price) else found
         if not math.isfinite(amount):
-            raise reader.refuse(node, path, "wrong-quantity", f"{text!r} is too big; expected {expected}")
+            raise reader.refuse(node, path, "wrong-quantity", f"{text!r} is not finite; expected {expected}")
         return found
 
     return Form(words, read)

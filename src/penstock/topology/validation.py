@@ -74,32 +74,38 @@ def sorted_mistakes(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
 
 def find_cycles(inputs: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """Cycles that share no node, each in the direction records flow, starting at its first node given."""
-    remaining = {name: [i for i in names if i in inputs] for name, names in inputs.items()}
+    place = {name: i for i, name in enumerate(inputs)}
+    remaining = {name: {i: None for i in names if i in inputs} for name, names in inputs.items()}
     found: list[tuple[str, ...]] = []
-    while True:
-        remaining = _without_ends(remaining)
-        if not remaining:
-            return tuple(found)
+    while remaining := _on_or_behind_cycles(remaining):
         # Every node left has an input left: walking back must come to a node a second time.
         walk = [next(iter(remaining))]
-        while (before := remaining[walk[-1]][0]) not in walk:
+        while (before := next(iter(remaining[walk[-1]]))) not in walk:
             walk.append(before)
         cycle = walk[walk.index(before) :][::-1]
-        first = min(range(len(cycle)), key=lambda i: list(inputs).index(cycle[i]))
+        first = min(range(len(cycle)), key=lambda i: place[cycle[i]])
         found.append(tuple(cycle[first:] + cycle[:first]))
-        gone = set(cycle)
-        remaining = {
-            name: [i for i in names if i not in gone] for name, names in remaining.items() if name not in gone
-        }
+        for name in cycle:
+            del remaining[name]
+    return tuple(found)
 
 
-def _without_ends(inputs: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Take away, again and again, what has no input."""
-    while ends := {name for name, names in inputs.items() if not names}:
-        inputs = {
-            name: [i for i in names if i not in ends] for name, names in inputs.items() if name not in ends
-        }
-    return inputs
+def _on_or_behind_cycles(inputs: Mapping[str, Mapping[str, None]]) -> dict[str, dict[str, None]]:
+    """What is left after taking away, again and again, whatever has no input left."""
+    waits = {name: {i: None for i in names if i in inputs} for name, names in inputs.items()}
+    takers: dict[str, list[str]] = {}
+    for name, names in waits.items():
+        for wanted in names:
+            takers.setdefault(wanted, []).append(name)
+    ready = [name for name, names in waits.items() if not names]
+    while ready:
+        name = ready.pop()
+        del waits[name]
+        for taker in takers.get(name, ()):
+            del waits[taker][name]
+            if not waits[taker]:
+                ready.append(taker)
+    return waits
 
 
 class _Finder:
@@ -119,6 +125,7 @@ class _Finder:
         self.lines = lines
         self.already = already
         self.mistakes: list[Mistake] = []
+        self.cyclic = False
         self.written = {path[:2] for path in lines}
         self.operators = {operator.name: operator for operator in topology.operators}
         self.sites = {site.name: site for site in topology.sites}
@@ -307,6 +314,7 @@ class _Finder:
                 )
         inputs_of = {operator.name: operator.inputs for operator in topology.operators}
         cycles = find_cycles(inputs_of)
+        self.cyclic = bool(cycles)
         for cycle in cycles:
             self.tell(
                 ("operators", cycle[0], "inputs"),
@@ -330,7 +338,7 @@ class _Finder:
             )
         taken = {wanted for _, _, _, inputs in takers for wanted in inputs}
         for source in topology.sources:
-            if source.name not in taken and not broken:
+            if source.name not in taken and not broken and ("operators",) not in self.already:
                 self.tell(
                     ("sources", source.name),
                     "unused-source",
@@ -448,9 +456,8 @@ class _Finder:
                 other = unit_of.get(wanted)
                 if own is not None and other is not None and other != own:
                     inputs[own].append(other)
-        if find_cycles({operator.name: operator.inputs for operator in self.topology.operators}):
-            return
-        for cycle in find_cycles(inputs):
+        # Operators in a circle are told as such, and their units would only say it again.
+        for cycle in () if self.cyclic else find_cycles(inputs):
             self.tell(
                 ("units", cycle[0]),
                 "unit-cycle",
