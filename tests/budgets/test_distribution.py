@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from decimal import Decimal
 
@@ -150,6 +151,31 @@ def test_a_bound_out_of_reach_gives_the_smallest_that_works_and_says_so() -> Non
     assert "no distribution keeps the bound of 0.1 s" in found.reason
     assert "distributed that instead" in found.reason
     assert found.budgets_s["slow"] + found.budgets_s["join"] > 0.1
+
+
+def test_a_distribution_hands_out_what_is_left_of_the_bound() -> None:
+    topology = a_topology()
+    found = distribute(topology, loads_from_sources(topology, RATES))
+    assert all(found.budgets_s[name] >= budget_s for name, budget_s in found.solution.budgets_s.items())
+    for before in ("fast", "slow"):
+        assert found.budgets_s[before] + found.budgets_s["join"] <= 3.0 + 1e-9
+    assert max(found.budgets_s[before] for before in ("fast", "slow")) + found.budgets_s[
+        "join"
+    ] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_handing_out_the_rest_keeps_several_bounds_too(seed: int) -> None:
+    draw = random.Random(seed)
+    bounds = (
+        LatencyBound(draw.uniform(1.5, 4.0), source="clicks"),
+        LatencyBound(draw.uniform(1.5, 4.0), sink="raw"),
+    )
+    topology = a_topology(latency_bounds=(*bounds, LatencyBound(draw.uniform(2.0, 8.0))))
+    budgets = distribute(topology, loads_from_sources(topology, RATES)).budgets_s
+    assert budgets["fast"] + budgets["join"] <= topology.latency_bounds[0].bound_s + 1e-9
+    assert budgets["slow"] <= topology.latency_bounds[1].bound_s + 1e-9
+    assert budgets["slow"] + budgets["join"] <= topology.latency_bounds[2].bound_s + 1e-9
 
 
 def test_a_silent_unit_keeps_its_last_budget_and_the_reason_says_so() -> None:

@@ -87,7 +87,10 @@ def test_a_bad_callable_is_named_with_its_unit(solver: str, function: object, wo
 
 def test_a_unit_that_cannot_follow_its_load_is_named() -> None:
     problem = a_chain(BudgetUnit("slow", MM1(100.0, 1.0, max_instances=50)))
-    with pytest.raises(CostFunctionError, match="unit 'slow' can keep no budget"):
+    with pytest.raises(
+        CostFunctionError,
+        match="unit 'slow' can keep no budget: 100 records/s of 1 s each need at least 101 instances",
+    ):
         solve(problem)
 
 

@@ -62,6 +62,10 @@ class CostFunction(ABC):
         """The least latency it can keep; infinite where it can keep none."""
         return 0.0
 
+    def why_not(self) -> str:
+        """Why it can keep no budget at all, in words."""
+        return "its cost function is infinite everywhere"
+
     @abstractmethod
     def costs(self, latencies_s: FloatArray) -> FloatArray:
         """The cost at each budget; infinite where the budget cannot be kept."""
@@ -117,6 +121,13 @@ class QueueCost(CostFunction):
         most = self.max_instances if self.max_instances is not None else _LARGEST_SEARCH
         fewest = self.least_instances()
         return min(self.latency_s(fewest), self.latency_s(most)) if fewest <= most else math.inf
+
+    def why_not(self) -> str:
+        """Why it can keep no budget at all, in words."""
+        return (
+            f"{self.arrival_rate_per_s:.4g} records/s of {self.service_s:.4g} s each need at least "
+            f"{self.least_instances()} instances, but it may have {self.max_instances}"
+        )
 
     @property
     def load(self) -> float:

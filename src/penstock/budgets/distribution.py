@@ -216,6 +216,7 @@ class Distribution:
     """Budgets for the units, what they rest on, and the reason they were made."""
 
     budgets_s: Mapping[str, float]
+    """The solution's budgets, with what is left of the bounds handed out as well."""
     loads: Mapping[str, Load]
     solution: Solution
     reason: str
@@ -274,12 +275,29 @@ def distribute(
                     for b in problem.bounds
                 ),
             )
+    budgets_s = _stretched(problem, solution, fixed={*(fixed_s or {}), *solution.kept})
     notes += [f"unit {name} keeps its last budget: {why}" for name, why in solution.kept.items()]
     text = (
         f"{reason}: {solution.solver} gives {solution.cost:.4g} an hour"
         + (f"; {'; '.join(notes)}" if notes else "")
     )  # fmt: skip
-    return Distribution(solution.budgets_s, dict(loads), solution, text, tuple(notes))
+    return Distribution(budgets_s, dict(loads), solution, text, tuple(notes))
+
+
+def _stretched(problem: BudgetProblem, solution: Solution, fixed: set[str]) -> dict[str, float]:
+    """The budgets with what is left of the bounds handed out too: the same instances keep them all the more.
+
+    A unit grows by its slack over the longest path through it. On any path slack is no larger and the sum no
+    smaller than for the units on it, so the growths add up to no more than what the path has left.
+    """
+    bounds_s = [bound.bound_s for bound in problem.bounds]
+    found = {}
+    for name, budget_s in solution.budgets_s.items():
+        slack_s = solution.slack_s[name]
+        longest_s = bounds_s[0] - slack_s if len(bounds_s) == 1 else max(bounds_s)
+        grows = name not in fixed and longest_s > 0
+        found[name] = budget_s * (1.0 + slack_s / longest_s) if grows else budget_s
+    return found
 
 
 def needs_redistribution(

@@ -17,12 +17,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from penstock.budgets.costs import FloatArray
-from penstock.budgets.hull import Choices, Relaxation, choices, relax, repair
+from penstock.budgets.hull import GAP, Choices, Relaxation, choices, relax, repair
 from penstock.budgets.problem import TOLERANCE, BudgetProblem, IntArray, Prepared, Solution
 from penstock.errors import PenstockError
-
-GAP = 1e-9
-"""Relative distance between answer and bound below which an answer counts as optimal."""
 
 Neighbours = Mapping[int, tuple[tuple[int, float], ...]]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linprog
@@ -21,6 +21,9 @@ from scipy.sparse import csc_matrix
 from penstock.budgets.costs import FloatArray
 from penstock.budgets.problem import TOLERANCE, WIDE, BudgetProblem, IntArray, Prepared, Schedule, Solution
 from penstock.errors import PenstockError
+
+GAP = 1e-9
+"""Relative distance between answer and bound below which an answer counts as optimal."""
 
 SAMPLED_CALLS = 48
 """Most calls the hull makes to one remote cost function."""
@@ -233,8 +236,11 @@ def solve_hull(problem: BudgetProblem) -> Solution:
     prepared = Prepared(problem, tabulated=True)
     relaxation = relax(prepared)
     steps = repair(prepared, relaxation)
-    lower = relaxation.lower_bound if relaxation.complete else None
-    return prepared.solution("hull", steps, lower_bound=lower)
+    if not relaxation.complete:
+        return prepared.solution("hull", steps)
+    solution = prepared.solution("hull", steps, lower_bound=relaxation.lower_bound)
+    proved = solution.cost - relaxation.lower_bound <= GAP * max(1.0, solution.cost)
+    return replace(solution, optimal=proved)
 
 
 def repair(prepared: Prepared, relaxation: Relaxation) -> IntArray:

@@ -605,10 +605,7 @@ class Pricing:
             return 0
         least_s = max(unit.min_latency_s, unit.function.least_s)
         if math.isinf(least_s):
-            raise CostFunctionError(
-                f"unit {unit.name!r} can keep no budget: its cost function ({unit.function!r}) cannot follow "
-                "its load, or allows too few instances"
-            )
+            raise CostFunctionError(f"unit {unit.name!r} can keep no budget: {unit.function.why_not()}")
         low = max(0, math.ceil(least_s / self.network.step_s - 1e-12))
         if unit.function.known or math.isfinite(self.at(v, low)):
             return low

@@ -7,6 +7,7 @@ the journal with its reason. Between two distributions the budgets stand, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import dropwhile
 
 from penstock.budgets.costs import CostFunction
 from penstock.budgets.distribution import (
@@ -23,6 +24,9 @@ from penstock.policies.view import View
 
 AVERAGE_S = 120.0
 """The span over which loads are averaged before they are compared with the threshold."""
+
+LEAST_S = 60.0
+"""The least span measured before it takes the place of what the sources' rates let expect."""
 
 
 class LatencyBudgeting:
@@ -75,8 +79,11 @@ class LatencyBudgeting:
 
     def _loads(self, view: View) -> dict[str, Load]:
         expected = loads_from_sources(view.topology, self._source_rates) if self._source_rates else {}
-        windows = {
-            unit.name: [s.measurement for s in view.window(unit.name) if s.at_s > view.now_s - AVERAGE_S]
-            for unit in view.topology.units
-        }
+        windows = {}
+        for unit in view.topology.units:
+            recent = [s.measurement for s in view.window(unit.name) if s.at_s > view.now_s - AVERAGE_S]
+            # What comes before the first records says nothing about the load: the units before it start.
+            begun = list(dropwhile(lambda measurement: measurement.arrived == 0, recent))
+            if not expected or sum(measurement.interval_s for measurement in begun) >= LEAST_S:
+                windows[unit.name] = begun
         return expected | loads_from_measurements(view.topology, windows)
