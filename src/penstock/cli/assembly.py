@@ -1,4 +1,4 @@
-"""The one place where concrete parts are put together: topology files with registries, budgets.
+"""The one place where concrete parts are put together: topology files with registries, choices made on top.
 
 Everything below takes what it needs as arguments; the commands ask here.
 """
@@ -10,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 
 from penstock.cli.known import known_names
-from penstock.controller.loop import Budgeting
 from penstock.topology.file import load_topology
 from penstock.topology.model import Choice, HostFlavour, Topology
 
@@ -47,13 +46,3 @@ def with_choices(
 
 def _rebilled(flavour: HostFlavour, old_s: float, new_s: float) -> HostFlavour:
     return replace(flavour, price_per_btu=flavour.price_per_btu * Decimal(str(new_s)) / Decimal(str(old_s)))
-
-
-def budgeting_of(topology: Topology) -> Budgeting | None:
-    """What distributes the topology's latency bounds over its units; None where it has no bound."""
-    return None
-
-
-def clairvoyant_cost(topology: Topology, duration_s: float) -> Decimal | None:
-    """The cheapest lease schedule with the load known in advance; None where it cannot be computed."""
-    return None

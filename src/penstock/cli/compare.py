@@ -17,11 +17,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from penstock.cli.assembly import budgeting_of, load, with_choices
+from penstock.cli.assembly import load, with_choices
+from penstock.cli.budget import budgeting_for
 from penstock.cli.choices import new_folder, read_choice, read_list
 from penstock.cli.console import console as open_console
 from penstock.controller.result import RunResult
 from penstock.errors import ConfigurationError
+from penstock.experiments.clairvoyant import clairvoyant_cost
+from penstock.filters.registry import make_filter
+from penstock.policies.registry import make_policy
 from penstock.quantities import duration_s, format_duration
 from penstock.report.page import Page
 from penstock.simulator import SimulationSettings, simulate
@@ -95,9 +99,6 @@ def run_comparison(
 
 
 def _varied(topology: Topology, cell: Cell) -> Topology:
-    from penstock.filters.registry import make_filter
-    from penstock.policies.registry import make_policy
-
     policy, chosen_filter = read_choice(cell.policy), read_choice(cell.filter)
     make_policy(policy)
     make_filter(chosen_filter)
@@ -106,17 +107,14 @@ def _varied(topology: Topology, cell: Cell) -> Topology:
 
 def _one(topology: Topology, seed: int, length_s: float) -> RunResult:
     settings = SimulationSettings(seed=seed)
-    return simulate(topology, settings, duration_s=length_s, budgeting=budgeting_of(topology))
+    return simulate(topology, settings, duration_s=length_s, budgeting=budgeting_for(topology))
 
 
-def _clairvoyant(topology: Topology, btu_s: float, length_s: float) -> float | None:
-    from penstock.cli.assembly import clairvoyant_cost
-
-    cost = clairvoyant_cost(with_choices(topology, btu_s=btu_s), length_s)
-    return None if cost is None else float(cost)
+def _clairvoyant(topology: Topology, btu_s: float, length_s: float) -> float:
+    return float(clairvoyant_cost(with_choices(topology, btu_s=btu_s), length_s))
 
 
-def _row(cell: Cell, results: Sequence[RunResult], bound: float | None) -> Row:
+def _row(cell: Cell, results: Sequence[RunResult], bound: float) -> Row:
     cost = fmean(float(r.resource_cost) for r in results)
     return Row(
         cell,

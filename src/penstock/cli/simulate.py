@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from penstock.cli.assembly import budgeting_of, load, with_choices
+from penstock.cli.assembly import load, with_choices
+from penstock.cli.budget import budgeting_for
 from penstock.cli.choices import new_folder, read_choice
 from penstock.cli.console import console as open_console
 from penstock.cli.tables import result_table
@@ -53,7 +54,7 @@ def simulate(
 
             result = run_simulation(
                 topology, settings, duration_s=length_s, journal=journal, each=advance,
-                budgeting=budgeting_of(topology),
+                budgeting=budgeting_for(topology),
             )  # fmt: skip
         report = write_run_report(folder, topology, result, journal)
     console.print(result_table(result))
