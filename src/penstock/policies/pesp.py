@@ -84,6 +84,8 @@ class Pesp:
     """CPU load at or below which an instance may go."""
     cpu_max_ratio: float = 0.9
     """CPU load from which on an instance is added."""
+    average_s: float = 60.0
+    """The span over which the CPU load is averaged (the paper's usage monitor: load a minute)."""
     grace_s: float = 30.0
     """How long after the last removal an empty host is kept, so that records in work are finished."""
 
@@ -115,9 +117,10 @@ class Pesp:
             plan.hold(unit, "no measurement yet")
             return
         waiting = signal.measurement.waiting
+        cpu_ratio = _mean_cpu_ratio(view, unit, self.average_s)
         problem = PespProblem(
             waiting,
-            signal.cpu_ratio,
+            cpu_ratio,
             _used_ratios(view, members),
             self.q_min,
             self.q_max,
@@ -127,7 +130,7 @@ class Pesp:
             bounds.max_instances,
         )
         solution = solve(problem)
-        cpu = "unknown" if signal.cpu_ratio is None else f"{signal.cpu_ratio:.0%}"
+        cpu = "unknown" if cpu_ratio is None else f"{cpu_ratio:.0%}"
         seen = f"{waiting} waiting ({self.q_min} to {self.q_max}), CPU {cpu} " + (
             f"({self.cpu_min_ratio:.0%} to {self.cpu_max_ratio:.0%})"
         )
@@ -154,6 +157,16 @@ class Pesp:
                 continue  # something on it still finishes its records, or has just been told to go
             if since_s is None or since_s >= self.grace_s:
                 plan.release(host, f"no instance is on it and the grace of {self.grace_s:g} s is over")
+
+
+def _mean_cpu_ratio(view: View, unit: str, span_s: float) -> float | None:
+    """The unit's mean CPU load over the last signals; None where none of them knows it."""
+    loads = [
+        signal.cpu_ratio
+        for signal in view.window(unit)
+        if signal.at_s > view.now_s - span_s and signal.cpu_ratio is not None
+    ]
+    return sum(loads) / len(loads) if loads else None
 
 
 def _used_ratios(view: View, members: Sequence[Instance]) -> tuple[float, ...]:
