@@ -96,15 +96,19 @@ class ProgressReader:
         """Events that had left Spark's ring before they were read; poll more often where it grows."""
 
     def queries(self) -> list[Any]:
-        """The active streaming queries of the session, and of sessions that share its context."""
+        """The active streaming queries of the session."""
         return list(self._spark.streams.active)
 
     def read(self, queries: Iterable[Any]) -> list[Batch]:
         """The events of these queries since the last call, oldest first."""
         found: list[Batch] = []
         for query in queries:
-            with contextlib.suppress(Exception):  # it ended between the two calls
+            try:
                 found.extend(self._new(query))
+            except Exception:
+                if _is_active(query):
+                    raise
+                # It ended between the two calls; there is nothing more to read.
         return sorted(found, key=lambda batch: batch.started_s)
 
     def trigger_s(self, query: Any) -> float:
@@ -126,21 +130,28 @@ class ProgressReader:
         seen = self._seen.get(run)
         if newest == seen:
             return []
-        self._seen[run] = newest
         events = query._jsq.recentProgress()
         size = len(events)
         # An idle report carries the number of the batch to come, so the same number may come twice.
         wanted = size if seen is None else min(size, newest[0] - seen[0] + 2)
-        utilities = self._spark.sparkContext._jvm.java.util.Arrays
-        # Events print as JSON and a Java list of them as a JSON array: one call for all.
-        text = utilities.asList(events).subList(size - wanted, size).toString()
-        batches = [parse_progress(event) for event in json.loads(text)]
+        # Events print as JSON, and Scala prints an array of them as `Array({…}, {…})`: one call for all.
+        printed = self._spark.sparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(
+            events[size - wanted : size]
+        )
+        found = json.loads(f"[{printed.removeprefix('Array(').removesuffix(')')}]")
+        self._seen[run] = newest
         if seen is None:
-            return batches
-        fresh = [b for b, e in zip(batches, json.loads(text), strict=True) if e["timestamp"] > seen[1]]
+            return [parse_progress(event) for event in found]
+        fresh = [parse_progress(event) for event in found if event["timestamp"] > seen[1]]
         if fresh and fresh[0].number > seen[0] + 1:
             self.missed += fresh[0].number - seen[0] - 1
         return fresh
+
+
+def _is_active(query: Any) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(query.isActive)
+    return False
 
 
 def execution(query: Any) -> Any:
@@ -194,7 +205,7 @@ def offsets_behind(source: SourceProgress) -> int | None:
     if (
         source.latest_offset is None
         or source.end_offset is None
-        or source.description.startswith("RateStream")
+        or source.description.startswith("RateStreamV2")
     ):
         return None
     latest, end = _numbers(source.latest_offset), _numbers(source.end_offset)

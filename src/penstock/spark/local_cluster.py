@@ -300,6 +300,11 @@ class LocalCluster:
         """
         if not re.fullmatch(r"[A-Za-z0-9._-]+", host_id):
             raise ClusterError(f"expected a host id of letters, digits, `.`, `_` and `-`, got {host_id!r}")
+        if cores < 1 or memory_mib < 1:
+            raise ClusterError(
+                f"expected at least one core and one MiB of memory for host {host_id}, "
+                f"got {cores} cores and {memory_mib} MiB"
+            )
         with self._lock:
             if self._stopped:
                 raise ClusterError(f"cluster {self.name} is stopped")

@@ -72,11 +72,15 @@ def is_running(pid: int, started_s: float) -> bool:
 
 
 def log_tail(log: Path | str | None, lines: int = 15) -> str:
-    """The last lines of a log file, for an error message; empty where there is none."""
+    """The last telling lines of a log file, for an error message; empty where there is none.
+
+    Frames of Java's stack traces are left out: the cause stands above them and would be cut off.
+    """
     if log is None or not Path(log).exists():
         return ""
-    text = Path(log).read_text(errors="replace").splitlines()[-lines:]
-    return "\n".join(f"    {line}" for line in text)
+    text = Path(log).read_text(errors="replace").splitlines()
+    telling = [line for line in text if not line.startswith(("\tat ", "\t... "))]
+    return "\n".join(f"    {line}" for line in telling[-lines:])
 
 
 class ChildProcesses:

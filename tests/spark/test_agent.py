@@ -1,0 +1,164 @@
+"""Measuring: progress events, waiting records, and a real session's measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark.agent import SessionMeter, SourceProgress, WaitingFiles, offsets_behind, parse_progress
+from penstock.spark.executors import ExecutorControl
+from penstock.spark.processes import wait_until
+
+EVENT = {
+    "id": "query", "runId": "run", "batchId": 7, "timestamp": "2026-03-01T10:00:01.500Z", "numInputRows": 30,
+    "durationMs": {"triggerExecution": 250, "addBatch": 180},
+    "stateOperators": [{"numRowsTotal": 12}],
+    "sources": [
+        {
+            "description": "KafkaV2[Subscribe[lines]]", "numInputRows": 30,
+            "endOffset": {"lines": {"0": 100, "1": 50}}, "latestOffset": {"lines": {"0": 140, "1": 55}},
+        }
+    ],
+    "sink": {"numOutputRows": 9},
+    "observedMetrics": {"penstock": {"latency_s": 1.25, "other": 3}},
+}  # fmt: skip
+
+
+def test_a_progress_event_becomes_a_batch() -> None:
+    batch = parse_progress(EVENT)
+    assert (batch.number, batch.rows, batch.rows_out, batch.state_rows) == (7, 30, 9, 12)
+    assert batch.duration_s == 0.25
+    assert batch.parts_s["addBatch"] == 0.18
+    assert batch.started_s == 1772359201.5
+    assert batch.observed == {"latency_s": 1.25}
+
+
+@pytest.mark.parametrize(
+    ("description", "end", "latest", "behind"),
+    [
+        ("KafkaV2[Subscribe[t]]", {"t": {"0": 100, "1": 50}}, {"t": {"0": 140, "1": 55}}, 45),
+        ("KafkaV2[Subscribe[t]]", {"t": {"0": 100}}, {"t": {"0": 100, "1": 7}}, 7),
+        ("KafkaV2[Subscribe[t]]", '{"t": {"0": 1}}', '{"t": {"0": 3}}', 2),
+        ("RateStreamMicroBatch[...]", {"offset": 10, "timestamp": 5}, {"offset": 30, "timestamp": 6}, 20),
+        ("MemoryStream[value]", 3, 8, 5),
+        ("RateStreamV2[rowsPerSecond=10]", 3, 8, None),
+        ("FileStreamSource[file:/in]", {"logOffset": 3}, None, None),
+        ("FileStreamSource[file:/in]", {"logOffset": 3}, {"logOffset": 4}, None),
+        ("TextSocket", "not json", "at all", None),
+        ("KafkaV2[Subscribe[t]]", None, {"t": {"0": 3}}, None),
+    ],
+)
+def test_waiting_records_are_counted_from_offsets_that_count_records(
+    description: str, end: Any, latest: Any, behind: int | None
+) -> None:
+    assert offsets_behind(SourceProgress(description, 0, end, latest)) == behind
+
+
+def source_log(folder: Path, number: int, names: list[str], data: Path, *, compact: bool = False) -> None:
+    """A log entry as Spark's file source writes it."""
+    folder.mkdir(exist_ok=True)
+    lines = ["v1"]
+    for name in names:
+        modified_ms = (data / name).stat().st_mtime_ns // 1_000_000
+        batch = number if not compact else int(name.split("-")[0])
+        lines.append(
+            json.dumps({"path": f"file://{data / name}", "timestamp": modified_ms, "batchId": batch})
+        )
+    (folder / (f"{number}.compact" if compact else str(number))).write_text("\n".join(lines))
+
+
+def data_file(data: Path, name: str, second: int) -> None:
+    (data / name).write_text("x")
+    os.utime(data / name, (second, second))
+
+
+def test_files_younger_than_the_youngest_taken_one_wait(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    files = WaitingFiles(data, log)
+    assert files.waiting() == 0
+    data_file(data, "0-a", 100)
+    data_file(data, "1-b", 200)
+    data_file(data, "2-c", 300)
+    data_file(data, ".hidden", 400)
+    assert files.waiting() == 3, "before the first batch every file waits, one record each"
+    source_log(log, 0, ["0-a"], data)
+    files.learn(50)
+    assert files.waiting() == 100, "two files of fifty records, as the first had"
+    source_log(log, 1, ["0-a", "1-b"], data, compact=True)
+    files.learn(50)
+    assert files.waiting() == 50, "a compacted entry repeats earlier ones"
+
+
+def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    for name in ("0-a", "0-b"):
+        data_file(data, name, 100)
+    source_log(log, 0, ["0-a"], data)
+    files = WaitingFiles(data, log)
+    files.learn(10)
+    assert files.waiting() == 10
+
+
+def test_a_folder_that_is_not_here_gives_no_count(tmp_path: Path) -> None:
+    assert WaitingFiles(tmp_path / "none", tmp_path / "log").waiting() is None
+
+
+@pytest.mark.spark
+def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
+    lines, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
+    lines.mkdir()
+
+    def feed(number: int) -> None:
+        (lines / f".{number}").write_text("one line\n" * 25)
+        (lines / f".{number}").rename(lines / f"{number}.txt")
+
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark))
+    assert meter.measure(time.time()) is None, "nothing runs yet"
+    feed(0)
+    query = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(str(lines))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    try:
+        for number in range(1, 5):
+            feed(number)
+        seen = []
+
+        def all_done() -> bool:
+            found = meter.measure(time.time())
+            if found is not None:
+                seen.append(found)
+            return sum(measurement.processed for measurement in seen) >= 125
+
+        assert wait_until(all_done, 120, poll_s=0.5)
+        newest = seen[-1]
+        assert sum(measurement.processed for measurement in seen) == 125, "every record is counted once"
+        assert newest.unit == "lines"
+        assert newest.waiting == 0
+        assert len(newest.readings) == 1
+        feed(5)
+        feed(6)
+        query.processAllAvailable()
+        last = meter.measure(time.time())
+        assert last is not None
+        assert (last.arrived, last.processed, last.waiting) == (50, 50, 0)
+        assert last.duration_s is not None
+        assert last.duration_p99_s is not None
+        assert 0 < last.duration_s <= last.duration_p99_s
+        assert last.service_s is not None
+        assert last.readings[0].memory_ratio is not None, "the executor's process is visible here"
+        assert meter.details.batches == 2
+        assert meter.details.parts_s["addBatch"] > 0
+    finally:
+        query.stop()
+    assert meter.measure(time.time()) is None, "no query runs any more"
