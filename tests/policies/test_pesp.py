@@ -45,17 +45,11 @@ def milp_solution(problem: PespProblem) -> tuple[int, int, list[int]]:
     if cpu is not None:
         require({d: 1.0, low_cpu: -1.0, low_queue: -1.0}, low=-1.0)  # d where both are low
     # Linked: sum p = clip(|P_U| + u - d, least, |P|), and running nodes are not swapped for fresh ones.
-    free = problem.least < running < problem.most
+    grows = 1.0 if running < problem.most else 0.0
+    shrinks = 1.0 if running > problem.least else 0.0
     everyone = dict.fromkeys(range(most), 1.0)
-    if free:
-        require({**everyone, u: -1.0, d: 1.0}, low=running, high=running)
-    else:
-        grows = running < problem.most
-        shrinks = running > problem.least
-        require(
-            {**everyone, u: -1.0 if grows else 0.0, d: 1.0 if shrinks else 0.0}, low=running, high=running
-        )
-    require({**dict.fromkeys(range(running), 1.0), d: 1.0}, low=running)
+    require({**everyone, u: -grows, d: shrinks}, low=running, high=running)
+    require({**dict.fromkeys(range(running), 1.0), d: shrinks}, low=running)
     result = milp(
         cost,
         constraints=LinearConstraint(np.array(rows), np.array(lows), np.array(highs)),
