@@ -277,7 +277,7 @@ WISHES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(WISHES, st.integers(1, 3), st.integers(3, 6), st.integers(2, 4))
 def test_no_wishes_pass_the_guards_and_break_bounds_quotas_or_hosts(wishes, least, most, max_hosts) -> None:
     units = [

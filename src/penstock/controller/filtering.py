@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.filters import Filter, Readings, make_filter
 from penstock.monitoring.measurements import Measurement, Signal
@@ -67,9 +68,9 @@ class Filtering:
             if first == last:
                 found[measurement.unit] = Signal(measurement, trusted=False)
                 continue
-            mean = np.nanmean(estimates.values[first:last], axis=0)
+            mean, number = _known_mean(estimates.values[first:last])
             # The mean of n independent estimates has the mean variance divided by n.
-            variance = np.nanmean(estimates.variances[first:last], axis=0) / (last - first)
+            variance = _known_mean(estimates.variances[first:last])[0] / np.maximum(number, 1)
             found[measurement.unit] = Signal(
                 measurement,
                 _known(mean[0]),
@@ -89,6 +90,14 @@ def _unfiltered(measurement: Measurement) -> Signal:
         sum(cpu) / len(cpu) if cpu else None,
         sum(memory) / len(memory) if memory else None,
     )
+
+
+def _known_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The mean over the rows of what is known in each column, NaN where nothing is; how many were known."""
+    known = ~np.isnan(values)
+    number = known.sum(axis=0)
+    total = np.where(known, values, 0.0).sum(axis=0)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan), number
 
 
 def _number(value: float | None) -> float:

@@ -170,6 +170,8 @@ class Restored:
     next_host: int
     next_instance: int
     last_decided_s: float | None
+    last_tick_s: float
+    """The last tick on record: the one the intended actions are of."""
 
 
 class Journal:
@@ -366,6 +368,7 @@ class Journal:
             ticks[-1]["next_host"],
             ticks[-1]["next_instance"],
             decided[-1] if decided else None,
+            ticks[-1]["at_s"],
         )
 
 

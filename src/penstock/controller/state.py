@@ -140,7 +140,7 @@ class State:
         for at_s, action in restored.actions:
             self._count(action, at_s)
         for action in restored.intended:
-            self._count(action, restored.last_decided_s or 0.0)
+            self._count(action, restored.last_tick_s)
 
     # -- showing ---------------------------------------------------------------------------------
 
