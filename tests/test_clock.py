@@ -1,0 +1,23 @@
+"""Two clocks, one shape."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.clock import VirtualClock, WallClock
+
+
+def test_the_virtual_clock_jumps_forward_and_never_back() -> None:
+    clock = VirtualClock(10.0)
+    clock.wait_until(25.0)
+    clock.wait_until(5.0)
+    assert clock.now_s() == 25.0
+
+
+def test_the_wall_clock_waits_until_the_instant_and_not_at_all_for_the_past() -> None:
+    clock = WallClock()
+    wanted_s = clock.now_s() + 0.02
+    clock.wait_until(wanted_s)
+    assert clock.now_s() >= wanted_s
+    clock.wait_until(0.0)
+    assert abs(clock.now_s() - time.time()) < 60.0
