@@ -554,6 +554,8 @@ def test_no_text_ends_in_a_traceback(text):
         "? [a, b]\n: 1",
         "sources: !!python/object:os.system {}",
         "sources: {s: {workload: !custom {name: sine}}}",
+        "sources: {s: {workload: {name: sine, latency_bounds: {x: {y: [1], y: 2}}}}}\noperators: {a: {}}",
+        "sources: {s: {}}\noperators: {1: {inputs: s, flavours: {latency_bounds: 3}, slo: 1 kg}}",
         "a: 1\n---\nb: 2",
         "{" * 400,
         "[" * 1200,

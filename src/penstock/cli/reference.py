@@ -14,14 +14,8 @@ from typing import Any
 
 from penstock.cli.parameters import first_sentence, parameters
 from penstock.topology.file import duration_text, memory_text
-from penstock.topology.grammar import (
-    CHANNEL_MEANING,
-    DURATION,
-    FLAVOUR_KEYS,
-    GRAMMAR,
-    MEMORY,
-    Key,
-)
+from penstock.topology.forms import DURATION, MEMORY
+from penstock.topology.grammar import CHANNEL_MEANING, FLAVOUR_KEYS, GRAMMAR
 from penstock.topology.model import (
     Choice,
     HostFlavour,
@@ -35,6 +29,7 @@ from penstock.topology.model import (
     Topology,
     Unit,
 )
+from penstock.topology.reading import Key
 from penstock.workload.registry import WORKLOADS
 
 _MODELS: dict[str, type[Any]] = {

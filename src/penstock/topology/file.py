@@ -17,14 +17,11 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from penstock import quantities
 from penstock.errors import ConfigurationError, Mistake, TopologyError
+from penstock.topology.forms import AMOUNT, BLACKOUT, DISTANCES, DURATION, MEMORY
 from penstock.topology.grammar import (
-    AMOUNT,
-    BLACKOUT,
-    DISTANCES,
-    DURATION,
+    GRAMMAR,
     LATENCY_BOUND_KEYS,
     LOOP_KEYS,
-    MEMORY,
     OPERATOR_KEYS,
     SERVICE_KEYS,
     SINK_KEYS,
@@ -32,14 +29,9 @@ from penstock.topology.grammar import (
     SOURCE_KEYS,
     TOPOLOGY_KEYS,
     UNIT_KEYS,
-    Form,
-    Key,
-    Reader,
-    RefusedError,
-    is_nothing,
-    line_of,
 )
 from penstock.topology.model import Choice, HostFlavour, Service, Site, Topology, Unit
+from penstock.topology.reading import Form, Key, Reader, RefusedError, is_nothing, line_of
 from penstock.topology.validation import NOTHING_KNOWN, Known, find_mistakes, sorted_mistakes
 
 
@@ -105,7 +97,7 @@ def topology_of(
     folder: FilePath | None = None,
 ) -> Topology:
     """The topology a YAML node describes; TopologyError lists all mistakes."""
-    reader = Reader(file, folder)
+    reader = Reader(GRAMMAR, file, folder)
     loop = _alias_to_itself(node, [], set())
     if loop is not None:
         message = "an alias (*name) refers to what it stands in; expected a value without it"

@@ -1,29 +1,37 @@
 """The grammar of topology files: every key, how it is written, and where it goes in the model.
 
-The reader, its error messages and docs/topology-file.md all follow the tables at the end. Reading goes on
-after a mistake, with the default in its place, so that one run tells every mistake; it works on YAML's
-nodes, not on its dicts, because only nodes know their line and show a doubled name.
+The reader, its error messages, the writer and docs/topology-file.md all follow the tables below.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from pathlib import Path as FilePath
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from penstock import quantities
-from penstock.choosing import nearest
-from penstock.errors import Mistake, QuantityError
+from penstock.errors import Mistake
+from penstock.topology.forms import (
+    AMOUNT,
+    BLACKOUT,
+    CHOICE,
+    DISTANCES,
+    DURATION,
+    FLAG,
+    MEMORY,
+    NAMES,
+    NUMBER,
+    PARAMETER,
+    PRICE,
+    RATIO,
+    TEXT,
+    WHOLE,
+    WHOLE_OR_NONE,
+    WORKLOAD,
+)
 from penstock.topology.model import (
     Channel,
-    Choice,
     HostFlavour,
     LatencyBound,
     LoopSettings,
@@ -33,334 +41,17 @@ from penstock.topology.model import (
     Site,
     Source,
 )
+from penstock.topology.reading import (
+    REFUSED,
+    Form,
+    Key,
+    Reader,
+    RefusedError,
+    line_of,
+    place_in_words,
+    shown_node,
+)
 from penstock.topology.validation import Path
-
-
-class RefusedError(Exception):
-    """A value could not be read; its mistake is noted and the default takes its place."""
-
-
-Read: TypeAlias = Callable[["Reader", Node, Path], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How a value is written, in words and in code."""
-
-    words: str
-    read: Read
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key of the file: its name, the model's attribute it fills, how it is written, what it means."""
-
-    name: str
-    attribute: str
-    form: Form
-    meaning: str
-
-
-class Reader:
-    """One reading of one file: its mistakes so far, and the line of everything in it."""
-
-    def __init__(self, file: str | None, folder: FilePath | None) -> None:
-        self.file = file
-        self.folder = folder
-        self.mistakes: list[Mistake] = []
-        self.lines: dict[Path, int] = {}
-        self.refused: set[Path] = set()
-
-    def refuse(self, node: Node, path: Path, code: str, message: str) -> RefusedError:
-        """Note that a value is unreadable; the caller raises what comes back where it cannot go on."""
-        self.note(node, path, code, message)
-        self.refused.add(path)
-        return RefusedError()
-
-    def note(self, node: Node, path: Path, code: str, message: str) -> None:
-        """Note a mistake at a node."""
-        what = _place_in_words(path)
-        self.mistakes.append(
-            Mistake(f"{what}: {message}" if what else message, self.file, line_of(node), code)
-        )
-
-    def mapping(self, node: Node, path: Path, expected: str) -> list[tuple[str, Node, Node]]:
-        """The (key, key node, value node) of a mapping, doubled keys noted and dropped; empty for nothing."""
-        if is_nothing(node):
-            return []
-        if not isinstance(node, MappingNode):
-            raise self.refuse(node, path, "wrong-type", f"expected {expected}, got {_shown(node)}")
-        found: dict[str, tuple[str, Node, Node]] = {}
-        merged: list[Node] = []
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, ScalarNode):
-                self.note(key_node, path, "wrong-type", f"expected a name, got {_shown(key_node)}")
-                continue
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                merged += value_node.value if isinstance(value_node, SequenceNode) else [value_node]
-                continue
-            key = str(key_node.value)
-            if key in found:
-                first = line_of(found[key][1])
-                again = f" (first in line {first})" if first is not None else ""
-                self.note(
-                    key_node,
-                    (*path, key),
-                    "doubled-name",
-                    f'"{key}" is there twice{again}; give each a name of its own or remove one',
-                )
-                continue
-            found[key] = (key, key_node, value_node)
-            line = line_of(key_node)
-            if line is not None:
-                self.lines[(*path, key)] = line
-        for other in merged:
-            for key, key_node, value_node in self.mapping(other, path, "a mapping to merge"):
-                found.setdefault(key, (key, key_node, value_node))
-        return list(found.values())
-
-    def keys(self, node: Node, path: Path, keys: Sequence[Key], expected: str) -> dict[str, Any]:
-        """The model's attributes given in a mapping; unknown keys and unreadable values are noted."""
-        known = {key.name: key for key in keys}
-        found: dict[str, Any] = {}
-        for name, key_node, value_node in self.mapping(node, path, expected):
-            key = known.get(name)
-            if key is None:
-                self.note(key_node, path, "unknown-key", f'unknown key "{name}"{_meant(name, known)}')
-                continue
-            value = self.value(key.form, value_node, (*path, name))
-            if value is not _REFUSED:
-                found[key.attribute] = value
-        return found
-
-    def value(self, form: Form, node: Node, path: Path) -> Any:
-        """A value in its form, or _REFUSED with its mistake noted."""
-        line = line_of(node)
-        if line is not None:
-            self.lines.setdefault(path, line)
-        try:
-            return form.read(self, node, path)
-        except RefusedError:
-            return _REFUSED
-
-    def items(self, node: Node, path: Path, form: Form, expected: str) -> tuple[Any, ...]:
-        """The values of a list; a single value counts as a list of one."""
-        nodes = node.value if isinstance(node, SequenceNode) else [node]
-        if isinstance(node, MappingNode) or is_nothing(node):
-            raise self.refuse(node, path, "wrong-type", f"expected {expected}, got {_shown(node)}")
-        values = [self.value(form, item, (*path, str(i))) for i, item in enumerate(nodes)]
-        if any(value is _REFUSED for value in values):
-            self.refused.add(path)
-        return tuple(value for value in values if value is not _REFUSED)
-
-
-_REFUSED = object()
-
-
-def _meant(name: str, known: Mapping[str, Key]) -> str:
-    """A hint at the key that was probably meant, or at the section the key belongs to."""
-    hint = nearest(name, known)
-    elsewhere = [section for section, keys in GRAMMAR.items() if name in {key.name for key in keys}]
-    if "did you mean" in hint or not elsewhere:
-        return hint
-    return f"; it belongs to {' or '.join(section or 'the top level' for section in elsewhere)}"
-
-
-def line_of(node: Node) -> int | None:
-    """The node's line, from 1; None where it does not come from a file."""
-    return None if node.start_mark is None else int(node.start_mark.line) + 1
-
-
-def is_nothing(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.tag == "tag:yaml.org,2002:null"
-
-
-def _shown(node: Node) -> str:
-    """A node as a message shows it."""
-    if is_nothing(node):
-        return "nothing"
-    if isinstance(node, MappingNode):
-        return "a mapping (key: value)"
-    if isinstance(node, SequenceNode):
-        return "a list"
-    text = str(node.value)
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-_SINGULAR = {
-    "sources": "source", "operators": "operator", "sinks": "sink", "units": "unit", "sites": "site",
-    "channels": "channel", "latency_bounds": "latency bound", "flavours": "flavour",
-}  # fmt: skip
-
-
-def _place_in_words(path: Path) -> str:
-    """A path as a message says it: `operator "parse", slo`."""
-    words: list[str] = []
-    rest = list(path)
-    while rest:
-        part = rest.pop(0)
-        if part in _SINGULAR and rest and not (words and part in ("operators", "sites")):
-            name = rest.pop(0)
-            shown = f"{int(name) + 1}" if part == "latency_bounds" else f'"{name}"'
-            words.append(f"{_SINGULAR[part]} {shown}")
-        elif not part.isdecimal():
-            words.append(part)
-    return ", ".join(words)
-
-
-# Forms: how single values are written.
-
-
-def _scalar(reader: Reader, node: Node, path: Path, expected: str) -> str:
-    if not isinstance(node, ScalarNode) or is_nothing(node):
-        raise reader.refuse(node, path, "wrong-type", f"expected {expected}, got {_shown(node)}")
-    return str(node.value)
-
-
-def _quantity(words: str, parse: Callable[[object], Any], expected: str) -> Form:
-    """A form read by penstock.quantities."""
-
-    def read(reader: Reader, node: Node, path: Path) -> Any:
-        text = _scalar(reader, node, path, expected)
-        try:
-            found = parse(text)
-        except QuantityError as error:
-            raise reader.refuse(node, path, "wrong-quantity", str(error)) from None
-        except OverflowError:
-            raise reader.refuse(
-                node, path, "wrong-quantity", f"{text!r} is too big; expected {expected}"
-            ) from None
-        amount = found.amount if isinstance(found, quantities.Price) else found
-        if not math.isfinite(amount):
-            raise reader.refuse(node, path, "wrong-quantity", f"{text!r} is not finite; expected {expected}")
-        return found
-
-    return Form(words, read)
-
-
-def _plain_number(text: object) -> float:
-    try:
-        return float(str(text))
-    except ValueError:
-        raise QuantityError(f"expected a number such as 2 or 0.5, got {text!r}") from None
-
-
-def _amount(text: object) -> Decimal:
-    found = quantities.price(text)
-    if found.per_s is not None:
-        raise QuantityError(f'expected an amount of money such as "0.0001" or "0.0001 USD", got {text!r}')
-    return found.amount
-
-
-def _read_whole(reader: Reader, node: Node, path: Path) -> int:
-    text = _scalar(reader, node, path, "a whole number")
-    if not re.fullmatch(r"[-+]?\d{1,15}", text):
-        raise reader.refuse(node, path, "wrong-type", f"expected a whole number, got {text!r}")
-    return int(text)
-
-
-def _read_whole_or_none(reader: Reader, node: Node, path: Path) -> int | None:
-    return None if is_nothing(node) or node.value == "none" else _read_whole(reader, node, path)
-
-
-def _read_flag(reader: Reader, node: Node, path: Path) -> bool:
-    text = _scalar(reader, node, path, "true or false")
-    if node.tag != "tag:yaml.org,2002:bool":
-        raise reader.refuse(node, path, "wrong-type", f"expected true or false, got {text!r}")
-    return text.lower() in ("true", "yes", "on")
-
-
-def _read_text(reader: Reader, node: Node, path: Path) -> str:
-    text = _scalar(reader, node, path, "text")
-    if not text.strip():
-        raise reader.refuse(node, path, "wrong-type", "expected text, got none")
-    return text
-
-
-def _read_names(reader: Reader, node: Node, path: Path) -> tuple[str, ...]:
-    return reader.items(node, path, TEXT, "a name or a list of names")
-
-
-def _plain(reader: Reader, node: Node, path: Path) -> Any:
-    """Any value as plain Python: numbers, truth values, text, tuples, dicts."""
-    if isinstance(node, MappingNode):
-        found = {}
-        for key, _, value_node in reader.mapping(node, path, "a mapping"):
-            value = reader.value(ANYTHING, value_node, (*path, key))
-            if value is not _REFUSED:
-                found[key] = value
-        return found
-    if isinstance(node, SequenceNode):
-        return reader.items(node, path, ANYTHING, "a list")
-    kind = node.tag.removeprefix("tag:yaml.org,2002:")
-    if kind not in ("null", "bool", "int", "float"):
-        return str(node.value)
-    try:
-        return _CONSTRUCTOR.construct_object(node)
-    except (ValueError, OverflowError, yaml.YAMLError):
-        return str(node.value)
-
-
-_CONSTRUCTOR = yaml.constructor.SafeConstructor()
-
-
-def _read_parameter(reader: Reader, node: Node, path: Path) -> Any:
-    """A parameter; where it is text and its name ends in a unit, a quantity such as "5 min" is meant."""
-    value = _plain(reader, node, path)
-    parse = _parser_by_name(path[-1])
-    try:
-        if isinstance(value, tuple) and parse is not None:
-            return tuple(parse(item) if isinstance(item, str) else item for item in value)
-        return parse(value) if parse is not None and isinstance(value, str) else value
-    except QuantityError as error:
-        raise reader.refuse(node, path, "wrong-quantity", str(error)) from None
-
-
-def _parser_by_name(name: str) -> Callable[[object], float] | None:
-    """How a quantity of this name is read: the end of the name says its unit."""
-    if name.endswith("_per_s"):
-        return quantities.rate_per_s
-    if name.endswith("_s"):
-        return quantities.duration_s
-    if name.endswith("_mib"):
-        return quantities.memory_mib
-    return quantities.ratio if name.endswith("_ratio") else None
-
-
-def _named(node: Node, reader: Reader, path: Path, key: str) -> tuple[str, dict[str, Any]]:
-    """A name with parameters: `threshold`, or `{name: threshold, up_queue: 50}`."""
-    if isinstance(node, ScalarNode):
-        return _read_text(reader, node, path), {}
-    expected = f"a name, or a mapping with {key} and parameters"
-    name: str | None = None
-    parameters: dict[str, Any] = {}
-    for parameter, _, value_node in reader.mapping(node, path, expected):
-        if parameter == key:
-            found = reader.value(TEXT, value_node, (*path, key))
-            if found is _REFUSED:
-                raise RefusedError
-            name = found
-        else:
-            value = reader.value(PARAMETER, value_node, (*path, parameter))
-            if value is not _REFUSED:
-                parameters[parameter] = value
-    if name is None:
-        raise reader.refuse(node, path, "missing", f"expected {expected}, got no {key}")
-    return name, parameters
-
-
-def _read_choice(reader: Reader, node: Node, path: Path) -> Choice:
-    name, parameters = _named(node, reader, path, "name")
-    return Choice(name, parameters)
-
-
-def _read_workload(reader: Reader, node: Node, path: Path) -> Choice:
-    """A workload; the path of a trace is relative to the topology file."""
-    name, parameters = _named(node, reader, path, "name")
-    trace = parameters.get("path")
-    if isinstance(trace, str) and reader.folder is not None:
-        parameters["path"] = str(reader.folder / trace)
-    return Choice(name, parameters)
 
 
 def _read_service(reader: Reader, node: Node, path: Path) -> Service:
@@ -382,55 +73,8 @@ def _read_flavours(reader: Reader, node: Node, path: Path) -> tuple[dict[str, An
     )
 
 
-def _read_distances(reader: Reader, node: Node, path: Path) -> dict[str, float]:
-    found = {}
-    for name, _, value_node in reader.mapping(node, path, "durations by site, such as {edge: 20 ms}"):
-        value = reader.value(DURATION, value_node, (*path, name))
-        if value is not _REFUSED:
-            found[name] = value
-    return found
-
-
-_HOURS = re.compile(r"^\s*(\d{1,2})(?::([0-5]\d))?\s*-\s*(\d{1,2})(?::([0-5]\d))?\s*$")
-
-
-def _read_hours(reader: Reader, node: Node, path: Path) -> tuple[float, float]:
-    expected = 'hours of the day such as "22:00-06:00"'
-    text = _scalar(reader, node, path, expected)
-    match = _HOURS.match(text)
-    if match is None:
-        raise reader.refuse(node, path, "wrong-quantity", f"expected {expected}, got {text!r}")
-    start, start_minutes, end, end_minutes = (int(part or 0) for part in match.groups())
-    return start + start_minutes / 60, end + end_minutes / 60
-
-
-def _read_blackout(reader: Reader, node: Node, path: Path) -> tuple[tuple[float, float], ...]:
-    return reader.items(node, path, Form("hours", _read_hours), 'hours of the day such as "22:00-06:00"')
-
-
-DURATION = _quantity(
-    'a duration: "250 ms", "5 s", "10 min", "1 h"', quantities.duration_s, 'a duration such as "5 s"'
-)
-MEMORY = _quantity('memory: "512 MiB", "2 GiB"', quantities.memory_mib, 'an amount of memory such as "2 GiB"')
-RATIO = _quantity('a ratio: 0.5, "50 %"', quantities.ratio, 'a ratio such as 0.5 or "50 %"')
-NUMBER = _quantity("a number: 2, 0.5", _plain_number, "a number such as 2 or 0.5")
-PRICE = _quantity(
-    'a price: "0.10 USD/h", or 6 for each billing time unit', quantities.price, 'a price such as "0.10 USD/h"'
-)
-AMOUNT = _quantity('an amount: 0.0001, "0.0001 USD"', _amount, "an amount of money such as 0.0001")
-WHOLE = Form("a whole number", _read_whole)
-WHOLE_OR_NONE = Form("a whole number, or none", _read_whole_or_none)
-FLAG = Form("true or false", _read_flag)
-TEXT = Form("text", _read_text)
-NAMES = Form("a name or a list of names", _read_names)
-ANYTHING = Form("anything", _plain)
-PARAMETER = Form("a parameter", _read_parameter)
-CHOICE = Form("a name, or {name: …, parameter: …}", _read_choice)
-WORKLOAD = Form("a name, or {name: …, parameter: …}", _read_workload)
 SERVICE = Form("a duration (the mean), or {mean: …, cv: …, shape: …}", _read_service)
 FLAVOURS = Form("flavours by name (see below)", _read_flavours)
-DISTANCES = Form("durations by site: {edge: 20 ms}", _read_distances)
-BLACKOUT = Form('a list of hours: ["22:00-06:00"]', _read_blackout)
 
 
 # The grammar: every key of every section.
@@ -622,7 +266,7 @@ def _flavours(
             if (*at, name) not in reader.refused and at not in reader.refused:
                 reader.mistakes.append(
                     Mistake(
-                        f'{_place_in_words(at)}: expected the key "{name}"',
+                        f'{place_in_words(at)}: expected the key "{name}"',
                         reader.file,
                         reader.lines.get(at),
                         "missing",
@@ -654,7 +298,7 @@ def _read_channels(reader: Reader, node: Node, path: Path) -> tuple[Channel, ...
         try:
             for key, _, option_node in reader.mapping(value_node, at, "a mapping (key: value)"):
                 value = reader.value(TEXT if key == "kind" else PARAMETER, option_node, (*at, key))
-                if value is _REFUSED:
+                if value is REFUSED:
                     continue
                 if key == "kind":
                     kind = value
@@ -669,7 +313,7 @@ def _read_channels(reader: Reader, node: Node, path: Path) -> tuple[Channel, ...
 def _read_latency_bounds(reader: Reader, node: Node, path: Path) -> tuple[LatencyBound, ...]:
     if not isinstance(node, SequenceNode):
         raise reader.refuse(
-            node, path, "wrong-type", f"expected a list such as [{{bound: 2 s}}], got {_shown(node)}"
+            node, path, "wrong-type", f"expected a list such as [{{bound: 2 s}}], got {shown_node(node)}"
         )
     bounds = []
     for i, item in enumerate(node.value):
