@@ -226,15 +226,22 @@ class FilesConsumption:
 
     def waiting(self) -> int:
         """Records that lie in the folder and belong to no started micro-batch."""
+        return self.counted()[0]
+
+    def counted(self) -> tuple[int, int]:
+        """Records of no started micro-batch, and records of one that is started and not finished."""
         with self._lock:
             self._read_log()
-            total = 0
+            finished = self._finished_log_batch()
+            waiting = in_service = 0.0
             for batch in batches_in(self._folder):
-                unstarted = sum(
-                    1 for name in _names(batch.path) if f"{batch.path.name}/{name}" not in self._started
+                started = [self._started.get(f"{batch.path.name}/{name}") for name in _names(batch.path)]
+                share = batch.records / batch.files if batch.files else 0.0
+                waiting += share * sum(log_batch is None for log_batch in started)
+                in_service += share * sum(
+                    log_batch is not None and log_batch > finished for log_batch in started
                 )
-                total += round(batch.records * unstarted / batch.files) if batch.files else 0
-            return total
+            return round(waiting), round(in_service)
 
     def clean(self) -> int:
         """Delete the files of finished micro-batches; gives back how many."""

@@ -58,6 +58,8 @@ class RunPlan:
     duration_s: float | None = None
     """How long sources run, from the moment every unit does; None means until told to stop."""
     drain_s: float = DRAIN_S
+    feed: bool = True
+    """Whether feeders write the generated sources; else somebody else does, and the run ends when told to."""
 
 
 class Run:
@@ -147,7 +149,7 @@ class Run:
         """One turn of the loop; feeders start once every unit runs."""
         tick = self.controller.tick()
         self._last_tick = tick
-        if not self.feeding and self.cluster.all_running():
+        if self.plan.feed and not self.feeding and self.cluster.all_running():
             self._start_feeders()
         self._write_status(tick)
         return tick
@@ -173,7 +175,8 @@ class Run:
                 )
             if self.over():
                 return
-            if not self.feeding and self._clock.now_s() - self._started_s > START_S:
+            starting = self.plan.feed and not self.feeding
+            if starting and self._clock.now_s() - self._started_s > START_S:
                 raise ClusterError(
                     f"not every unit runs after {START_S:.0f} s; see {self.folders.root / 'units'}"
                 )
@@ -202,7 +205,8 @@ class Run:
             report = self.cluster.report_of(unit.name)
             if report is None or report.measurement is None:
                 return False
-            if report.measurement.waiting or report.measurement.processed or report.state != "running":
+            measured = report.measurement
+            if measured.waiting or measured.in_service or measured.processed or report.state != "running":
                 return False
         return True
 
@@ -343,18 +347,20 @@ def run_topology(
     bootstrap: str | None = None,
     settings: Mapping[str, str] | None = None,
     drain_s: float = DRAIN_S,
+    feed: bool = True,
     watch: Callable[[dict[str, Any]], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
     """Run a topology to its end on a local cluster and give back the result.
 
     Blocks for the duration (None: until Ctrl-C). `watch` gets the run's status about twice a second. The
-    journal and the units' logs are in `folder`. Ctrl-C ends the run in order.
+    journal and the units' logs are in `folder`. Ctrl-C, or `stopped` saying so, ends the run in order.
     """
     import pickle
 
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    plan = RunPlan(name or f"run-{topology.name}-{os.getpid()}".replace(" ", "-"), duration_s, drain_s)
+    plan = RunPlan(name or f"run-{topology.name}-{os.getpid()}".replace(" ", "-"), duration_s, drain_s, feed)
     for unit in topology.units:
         plan_unit(topology, unit.name)
     options = {
@@ -385,6 +391,8 @@ def run_topology(
             if watch is not None:
                 with contextlib.suppress(OSError, ValueError):
                     watch(json.loads((folder / STATUS).read_text()))
+            if stopped():
+                raise KeyboardInterrupt
             time.sleep(0.5)
     except KeyboardInterrupt:
         watched.signal("controller", signal.SIGINT)
@@ -410,9 +418,9 @@ def main(arguments: list[str] | None = None) -> int:
     topology: Topology = options["topology"]
     budgeting: Budgeting | None = None
     if topology.latency_bounds:
-        from penstock.controller.budgeting import BoundDistribution
+        from penstock.controller.budgeting import LatencyBudgeting
 
-        budgeting = BoundDistribution(topology)
+        budgeting = LatencyBudgeting()
     watcher = os.getppid()
     run = Run(
         topology,

@@ -17,6 +17,7 @@ from penstock.channels.kafka import waiting_of
 from penstock.monitoring import Measurement
 from penstock.spark.agent import SessionMeter
 from penstock.spark.executors import ExecutorControl
+from penstock.spark.unit_faults import failed_batch
 from penstock.spark.unit_plan import OBSERVED_INPUT, OBSERVED_OUTPUT, UnitQuery
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class UnitMeter:
         self._query = query
         self._seen: dict[str, tuple[int, str]] = {}
         self._behind = 0
-        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._waiting)
+        self._waiting = (0, 0)
+        """Records waiting, and records of a started micro-batch."""
+        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
 
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query runs."""
@@ -56,15 +59,22 @@ class UnitMeter:
                 for source in events[-1].get("sources", ())
                 if str(source.get("description", "")).startswith("Kafka")
             )
+        before = self._waiting
         measurement = self.meter.measure(now_s)
         if measurement is None:
             return None
         durations, latencies = ages_of(events, "arrived"), ages_of(events, "source")
-        emitted = sum(
-            int((event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {}).get("records") or 0)
-            for event in events
-        )
-        changes: dict[str, Any] = {"emitted": emitted}
+        processed = sum(int(event.get("numInputRows") or 0) for event in events)
+        changes: dict[str, Any] = {
+            "processed": processed,
+            # What came in was either processed, is being processed, or waits now.
+            "arrived": max(0, processed + sum(self._waiting) - sum(before)),
+            "in_service": self._waiting[1],
+            "emitted": sum(
+                int((event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {}).get("records") or 0)
+                for event in events
+            ),
+        }
         if durations.mean_s is not None:
             changes.update(
                 duration_s=durations.mean_s, duration_p95_s=durations.p95_s, duration_p99_s=durations.p99_s
@@ -73,9 +83,14 @@ class UnitMeter:
             changes.update(latency_s=latencies.mean_s, latency_p95_s=latencies.p95_s)
         return replace(measurement, **changes)
 
-    def _waiting(self) -> int | None:
-        in_files = self._query.waiting()
-        return self._behind + (in_files or 0)
+    def _count_waiting(self) -> int:
+        in_files = self._query.counted()
+        if in_files is None:
+            # Kafka says what waits; of a running micro-batch only that there is one is known.
+            self._waiting = (self._behind, int(failed_batch(self._query.checkpoint) is not None))
+        else:
+            self._waiting = (self._behind + in_files[0], in_files[1])
+        return self._waiting[0]
 
     def _new_events(self, running: Any) -> list[dict[str, Any]]:
         last = running._jsq.lastProgress()
@@ -88,11 +103,9 @@ class UnitMeter:
             return []
         self._seen[run] = newest
         recent = running._jsq.recentProgress()
+        # An idle report carries the number of the batch to come, so the same number may come twice.
         wanted = len(recent) if seen is None else min(len(recent), newest[0] - seen[0] + 2)
-        arrays = self._spark.sparkContext._jvm.java.util.Arrays
-        # Events print as JSON and a Java list of them as a JSON array: one call for all.
-        text = arrays.asList(recent).subList(len(recent) - wanted, len(recent)).toString()
-        events: list[dict[str, Any]] = json.loads(text)
+        events = [json.loads(recent[index].json()) for index in range(len(recent) - wanted, len(recent))]
         return events if seen is None else [event for event in events if event["timestamp"] > seen[1]]
 
 

@@ -301,8 +301,16 @@ class UnitQuery:
 
     def waiting(self) -> int | None:
         """Records that wait in files; None where the unit reads no files (Kafka tells by its progress)."""
+        counted = self.counted()
+        return None if counted is None else counted[0]
+
+    def counted(self) -> tuple[int, int] | None:
+        """Records that wait in files, and records of a started micro-batch; None where it reads no files."""
         consumptions = self._files()
-        return sum(consumption.waiting() for consumption in consumptions) if consumptions else None
+        if not consumptions:
+            return None
+        pairs = [consumption.counted() for consumption in consumptions]
+        return sum(waiting for waiting, _ in pairs), sum(in_service for _, in_service in pairs)
 
     def clean(self) -> int:
         """Delete the files the query is done with; gives back how many."""

@@ -1,0 +1,261 @@
+"""A whole run on a real local cluster: load that steps up and down, and every process killed once.
+
+One run serves all tests, in their order: bringing up a cluster and drivers is what costs. A steady trickle
+of numbered records goes in the whole time; the last test reconciles every one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.channels.files import batches_in
+from penstock.channels.sinks import read_results
+from penstock.controller.journal import Journal
+from penstock.spark.processes import read_records, wait_until
+from penstock.spark.run import JOURNAL, STATUS, run_topology
+from penstock.topology.model import Choice, HostFlavour, LoopSettings, Site, Unit
+
+from .conftest import HERE, one_operator, put
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PATIENCE_S = 150.0
+"""Far beyond what anything here takes, for machines that do much else at the same time."""
+
+
+class Trickle:
+    """Writes numbered records into a run's source, at a rate that can be changed."""
+
+    def __init__(self, folder: Path, rate_per_s: float, unit: str = "unit") -> None:
+        self.rate_per_s = rate_per_s
+        self.written = 0
+        self._folder = folder
+        self._unit = unit
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        batch_id = 0
+        due = 0.0
+        while not self._stop.wait(0.2):
+            due += self.rate_per_s * 0.2
+            count = int(due)
+            due -= count
+            if count:
+                put(self._folder, range(self.written, self.written + count), batch_id, self._unit)
+                self.written += count
+                batch_id += 1
+
+    def stop(self) -> int:
+        self._stop.set()
+        self._thread.join()
+        return self.written
+
+
+class RunInThread:
+    """`run_topology` in a thread of this process; its controller is a process of its own."""
+
+    def __init__(self, topology, folder, name, **options):
+        self.folder = folder
+        self.name = name
+        self.error = None
+        self._stop = threading.Event()
+
+        def run():
+            try:
+                run_topology(
+                    topology,
+                    folder,
+                    name=name,
+                    code=HERE,
+                    feed=False,
+                    settings={
+                        "spark.driver.extraJavaOptions": FAST_START,
+                        "spark.executor.extraJavaOptions": FAST_START,
+                    },
+                    stopped=self._stop.is_set,
+                    **options,
+                )
+            except BaseException as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def status(self):
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.folder / STATUS).read_text())
+        return None
+
+    def instances(self, unit="unit"):
+        status = self.status()
+        return status["units"][unit]["running"] if status else 0
+
+    def process(self, group, name):
+        """The pid of a recorded process of the run."""
+        for record in read_records():
+            if record.group == f"{self.name}{group}" and record.name == name and record.alive:
+                return record.pid
+        return None
+
+    def pids(self):
+        return [r.pid for r in read_records() if r.group.startswith(self.name) and r.alive]
+
+    def executors(self):
+        """The executor processes of the run: the children of its workers."""
+        found = []
+        for record in read_records():
+            if record.group == self.name and record.name != "master" and record.alive:
+                with contextlib.suppress(psutil.Error):
+                    found += [
+                        child
+                        for child in psutil.Process(record.pid).children(recursive=True)
+                        if "--executor-id" in child.cmdline()
+                    ]
+        return found
+
+    def wait(self, condition, what):
+        assert wait_until(lambda: self.error is not None or condition(), PATIENCE_S, poll_s=0.3), (
+            f"waited in vain until {what}; last status: {self.status()}"
+        )
+        assert self.error is None, self.error
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+
+def results(folder, sink="out"):
+    return [record["record_id"] for record in read_results(folder / "results" / sink)]
+
+
+TOPOLOGY = replace(
+    one_operator("functions:work"),
+    units=(
+        Unit(
+            "unit",
+            ("op",),
+            policy=Choice("threshold", {"up_queue": 60, "up_twice_queue": 100_000, "down_queue": 30}),
+            max_instances=3,
+        ),
+    ),
+    sites=(
+        Site(
+            "here",
+            Choice("local"),
+            btu_s=5.0,
+            flavours=(HostFlavour("small", 1.0, 1024, Decimal("0.01")),),
+            max_hosts=3,
+        ),
+    ),
+    loop=LoopSettings(monitoring_s=2.0, provisioning_s=4.0, cooldown_s=4.0),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    started = RunInThread(TOPOLOGY, folder, f"test-{os.getpid()}")
+    started.trickle = Trickle(folder, 20.0)
+    try:
+        started.wait(lambda: len(results(folder)) > 0, "the first records came out")
+        yield started
+    finally:
+        started.trickle.stop()
+        started.stop()
+
+
+def goes_on(run, since, what):
+    """Records written after an instant come out."""
+    wanted = since + 20
+    run.wait(lambda: run.trickle.written > wanted and f"r{wanted:06d}" in set(results(run.folder)), what)
+
+
+def test_instances_and_hosts_follow_the_load_up_and_down(run):
+    run.trickle.rate_per_s = 20.0 * 4 * 2
+    run.wait(lambda: run.instances() >= 2 and len(run.status()["hosts"]) >= 2, "a second instance ran")
+
+    run.trickle.rate_per_s = 10.0
+    run.wait(
+        lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "the extra hosts were released"
+    )
+
+    with Journal(run.folder / JOURNAL, run.name) as journal:
+        done = [row["kind"] for row in journal.rows("action") if row["status"] == "enacted"]
+    assert {"LeaseHost", "StartInstance", "StopInstance", "ReleaseHost"} <= set(done)
+
+
+def test_a_killed_executor_is_replaced(run):
+    (victim, *_) = run.executors()
+    victim.kill()
+
+    goes_on(run, run.trickle.written, "records came out after an executor was killed")
+    assert victim.pid not in [executor.pid for executor in run.executors()]
+
+
+def test_a_killed_worker_is_replaced(run):
+    (host, *_) = run.status()["hosts"]
+    worker = run.process("", host)
+    os.kill(worker, signal.SIGKILL)
+
+    goes_on(run, run.trickle.written, "records came out after a worker was killed")
+
+
+def test_a_killed_driver_is_started_again_from_its_checkpoint(run):
+    driver = run.process("-units", "unit")
+    os.kill(driver, signal.SIGKILL)
+
+    goes_on(run, run.trickle.written, "records came out after the driver was killed")
+    assert run.process("-units", "unit") not in (None, driver)
+
+
+def test_units_go_on_without_a_controller_and_the_next_one_adopts_them(run):
+    controller = run.process("-controller", "controller")
+    driver = run.process("-units", "unit")
+    os.kill(controller, signal.SIGKILL)
+
+    goes_on(run, run.trickle.written, "records came out after the controller was killed")
+    run.wait(
+        lambda: run.process("-controller", "controller") not in (None, controller), "the controller was back"
+    )
+    run.wait(
+        lambda: (run.status() or {}).get("units", {}).get("unit", {}).get("running"), "units were adopted"
+    )
+    assert run.process("-units", "unit") == driver
+
+
+def test_every_record_came_out_once_disk_is_clean_and_no_process_is_left(run):
+    written = run.trickle.stop()
+    run.wait(lambda: len(set(results(run.folder))) >= written, "everything came out")
+    run.wait(
+        lambda: (
+            sum(len(list(b.path.iterdir())) for b in batches_in(run.folder / "sources/numbers/unit")) < 20
+        ),
+        "consumed files were deleted",
+    )
+    pids = run.pids()
+    assert pids
+    run.stop()
+
+    assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
+    assert run.error is None
+    deadline_s = time.monotonic() + 20
+    while (left := [pid for pid in pids if psutil.pid_exists(pid)]) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert left == []
+    with Journal(run.folder / JOURNAL, run.name) as journal:
+        assert all(lease.ended_s is not None for lease in journal.leases())
