@@ -17,10 +17,10 @@ def a_covariance(random: np.random.Generator, size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("metrics", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_predict_and_update_agree_with_filterpy_on_random_systems(metrics: int, seed: int) -> None:
     random = np.random.default_rng([metrics, seed])
-    instances, ticks = 4, 200
+    instances, ticks = 3, 50
     F = random.normal(size=(instances, metrics, metrics)) / (2 * metrics)
     Q = np.stack([a_covariance(random, metrics) for _ in range(instances)])
     R = a_covariance(random, metrics)
@@ -65,7 +65,7 @@ def test_the_whole_filter_agrees_with_filterpy_for_a_transition_that_is_not_line
     ours = KalmanFilter(parameters, transition=a_pendulum)
     keys = ("one", "two", "three")
     theirs: list[ExtendedKalmanFilter] = []
-    for tick in range(300):
+    for tick in range(60):
         z = 0.4 + 0.05 * random.normal(size=(3, metrics))
         inputs = np.abs(random.normal(size=(3, 2)))
         estimates = ours.step(Readings(0.5 * tick, keys, z, inputs))
@@ -116,12 +116,10 @@ def test_the_first_estimate_weighs_readings_by_recency() -> None:
     readings = [0.2, 0.4, 0.9]
     weights = np.array([1.0, 2.0, 3.0])
     x0, P0 = recency_weighted(
-        np.array([[[6.0]]]),
-        np.array([[weights @ readings]]),
-        np.array([[[weights @ np.square(readings)]]]),
+        np.array([[6.0]]), np.array([[weights @ readings]]), np.array([[weights @ np.square(readings)]])
     )
     mean = (0.2 + 2 * 0.4 + 3 * 0.9) / 6
     assert x0[0, 0] == pytest.approx(mean)
-    assert P0[0, 0, 0] == pytest.approx(
+    assert P0[0, 0] == pytest.approx(
         sum(i * (z - mean) ** 2 for i, z in zip(weights, readings, strict=True)) / 5
     )

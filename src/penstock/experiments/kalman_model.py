@@ -223,6 +223,7 @@ class TestbedCluster:
         self._host = Host(HOST, HOST, flavour, HostState.UP, 0.0, 0.0)
         self._deployment: Deployment | None = None
         self._next_change_s = np.inf
+        self._recut: set[int] = set()
         self._noise_left = 0
         self._noise_block: Array = np.empty(0)
 
@@ -235,6 +236,9 @@ class TestbedCluster:
             return Observation(now_s)
         if self._next_change_s <= t0:
             self._change(t0)
+        for row in sorted(self._recut):
+            self._reshard(row, t0)
+        self._recut.clear()
         bed = self.testbed
         _advance(
             t0, t1, self._images, self._work, self._head, self._queries, self._area, self._chance,
@@ -324,10 +328,11 @@ class TestbedCluster:
             return
         row = self._by_unit[run.unit]
         self._opened[row, life.slot] = 0
-        closed_s = self._reshard(row, now_s)
+        self._recut.add(row)
         life.instance = life.instance.moved(InstanceState.RETIRING)
         # It hands its state over and finishes its image before its machine is given back.
-        life.gone_s = max(closed_s, float(self._free[row, life.slot]))
+        handed_s = now_s + self.testbed.transfer_s[1]
+        life.gone_s = max(handed_s, float(self._free[row, life.slot]))
         self._next_change_s = min(self._next_change_s, life.gone_s)
 
     def _change(self, now_s: float) -> None:
@@ -344,14 +349,14 @@ class TestbedCluster:
                     self._free[row, life.slot] = now_s
                     life.instance = life.instance.moved(InstanceState.RUNNING, running_s=now_s)
                     if not alone:
-                        self._reshard(row, now_s)
+                        self._recut.add(row)
                 starting = life.instance.state is InstanceState.STARTING
                 next_s = life.ready_s if starting else life.gone_s
                 if name in run.lives:
                     self._next_change_s = min(self._next_change_s, next_s)
 
-    def _reshard(self, row: int, now_s: float) -> float:
-        """Cut the plane anew for the instances there are; the end of the transfer."""
+    def _reshard(self, row: int, now_s: float) -> None:
+        """Cut the plane anew for the instances there are: once a tick, however many came or went."""
         bed, opened = self.testbed, self._opened[row] == 1
         count = max(int(opened.sum()), 1)
         # Areas of 1/n and 1/(n ± 1) laid along the plane: on average half of it gets another owner.
@@ -360,7 +365,6 @@ class TestbedCluster:
         self._moved_share[row] = share
         self._closed_until[row] = max(self._closed_until[row], closed_s)
         self._free[row, opened] = np.maximum(self._free[row, opened], now_s) + bed.pause_s
-        return float(closed_s)
 
     def _noise(self) -> Array:
         """Standard normal noise for every slot's two metrics, drawn by each run's own generator in blocks."""

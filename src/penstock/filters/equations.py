@@ -33,16 +33,18 @@ def predict_covariance(P: Array, F: Array | None, Q: Array) -> Array:
 
 
 def update(
-    x: Array, P: Array, z: Array, R: Array, observed: NDArray[np.bool_]
+    x: Array, P: Array, z: Array, R: Array, observed: NDArray[np.bool_], expected: Array | None = None
 ) -> tuple[Array, Array, Array, Array]:
     """Take in measurements where `observed`; the rest of a row is corrected through its covariance.
+
+    `expected` is the measurement the sensor would show for x, where that is not x itself (saturation).
 
     Returns the state, its covariance, the innovation (0 where not observed) and the normalised
     innovation squared of each row, which is χ² distributed with as many degrees of freedom as the
     row has observations while the filter's model holds.
     """
     mask = observed.astype(np.float64)
-    innovation: Array = np.where(observed, np.nan_to_num(z) - x, 0.0)
+    innovation: Array = np.where(observed, np.nan_to_num(z) - (x if expected is None else expected), 0.0)
     # A metric that was not observed gets a zero row in H and a unit variance: its gain comes out as 0.
     S = (P + R) * mask[:, :, None] * mask[:, None, :]
     diagonal = np.arange(x.shape[1])
@@ -81,18 +83,15 @@ def clip_eigenvalues(covariance: Array, floor: float) -> Array:
     return clipped
 
 
-def recency_weighted(pair_weights: Array, sums: Array, products: Array) -> tuple[Array, Array]:
-    """x̂0 and P0 from running sums over the dead time, where the i-th reading weighs i.
+def recency_weighted(weights: Array, sums: Array, squares: Array) -> tuple[Array, Array]:
+    """x̂0 and the diagonal of P0 from running sums over the dead time, where the i-th reading weighs i.
 
-    `pair_weights` is Σ i over the readings that had both metrics of a pair, `sums` Σ i·z and `products`
-    Σ i·z zᵀ, so that no reading has to be kept. Without gaps, Σ i is the triangular number Δn.
+    `weights` is Σ i, `sums` Σ i·z and `squares` Σ i·z², each (n, m), so that no reading has to be kept.
+    Without gaps, Σ i is the triangular number Δn.
     """
-    weights = np.einsum("njj->nj", pair_weights)
     # Paper 001, Equation (16): x̂0 = Σ (i/Δn) z_i
     x0 = sums / np.maximum(weights, 1.0)
-    # Paper 001, Equation (17): P0 = Σ i/(Δn − 1) (z_i − x̂0)², as an outer product for several metrics
-    scatter = products - pair_weights * (x0[:, :, None] * x0[:, None, :])
-    P0 = scatter / np.maximum(pair_weights - 1.0, 1.0)
-    # Readings that had only one metric of a pair leave the sums of that pair unequal: say "unrelated".
-    whole = (pair_weights == weights[:, :, None]) & (pair_weights == weights[:, None, :])
-    return x0, np.where(whole, P0, P0 * np.eye(sums.shape[1]))
+    # Paper 001, Equation (17): P0 = Σ i/(Δn − 1) (z_i − x̂0)², metric by metric. Twenty readings cannot tell
+    # a correlation from chance, and a false one would let memory move the estimate of a clamped CPU.
+    P0 = np.maximum(squares - weights * x0**2, 0.0) / np.maximum(weights - 1.0, 1.0)
+    return x0, P0

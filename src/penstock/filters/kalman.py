@@ -36,8 +36,8 @@ TEST_READINGS = 10
 """The innovation test averages over about so many readings."""
 TEST_CAP = 25.0
 """One reading counts for at most this much in the test (five σ): a lone outlier is no divergence."""
-CENSORED_SIGMA = 3.0
-"""A saturated sensor still has noise: readings this many σ below saturation count as clamped."""
+SATURATED = 1.0
+"""What a sensor shows at most, but for its noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,19 @@ class KalmanParameters:
         default=None, metadata={"doc": "file written by `penstock calibrate`; its R replaces noise_std"}
     )
     noise_floor: float = field(
-        default=1e-6, metadata={"doc": "least eigenvalue of Q; larger follows readings faster and calms less"}
+        default=1e-6, metadata={"doc": "least variance in Q; larger follows readings faster and calms less"}
     )
     noise_ceiling: float | None = field(
         default=None,
-        metadata={"doc": "largest eigenvalue of Q; none lets a noisy start make a nervous filter"},
+        metadata={"doc": "largest variance in Q; none lets a noisy start make a nervous filter"},
     )
     sensitivity: tuple[tuple[float, float], ...] | None = field(
         default=None, metadata={"doc": "(a, b) for each metric; fitted on the way where not given"}
     )
-    saturation_ratio: float = field(default=1.0, metadata={"doc": "where the sensor clamps readings"})
+    saturation_ratio: float = field(
+        default=0.9,
+        metadata={"doc": "readings from here on count as clamped: 1 less the noise of a saturated sensor"},
+    )
     divergence_ratio: float = field(
         default=9.0,
         metadata={"doc": "reset where squared innovations average this many times their variance"},
@@ -158,9 +161,9 @@ class _State:
     born_s: Array
     count: Array
     """Readings in the dead time, and their sums weighted by recency."""
-    pair_weights: Array
+    weights: Array
     sums: Array
-    products: Array
+    squares: Array
     surprise: Array
     """Running mean of the normalised innovations squared, 1 where the model holds."""
     excess: Array
@@ -180,10 +183,10 @@ class _State:
             trusted_s=np.full(rows, np.inf),
             born_s=np.full(rows, np.nan),
             count=np.zeros(rows),
-            pair_weights=np.zeros((rows, m, m)),
+            weights=np.zeros((rows, m)),
             sums=np.zeros((rows, m)),
-            products=np.zeros((rows, m, m)),
-            surprise=np.ones(rows),
+            squares=np.zeros((rows, m)),
+            surprise=np.ones((rows, m)),
             excess=np.zeros((rows, m)),
         )
 
@@ -231,7 +234,7 @@ class KalmanFilter:
         self._realign(readings, self._rows.align(readings.keys))
         now_s, D = readings.at_s, readings.inputs
         known = ~np.isnan(z)
-        clamped = known & (z >= self._clamp)
+        clamped = known & (z >= self._parameters.saturation_ratio)
         notices: list[str] = []
 
         if self._parameters.sensitivity is None:
@@ -249,8 +252,8 @@ class KalmanFilter:
         values, variances = state.x, np.einsum("njj->nj", state.P)
         if not state.started.all():
             # In the dead time the best guess is what Equation (16) gives so far; it is not trusted yet.
-            weights = np.maximum(np.einsum("njj->nj", state.pair_weights), 1.0)
-            values = np.where(state.started[:, None], values, state.sums / weights)
+            guess = state.sums / np.maximum(state.weights, 1.0)
+            values = np.where(state.started[:, None], values, guess)
         return Estimates(
             readings.keys,
             np.where(state.seen, values, np.nan),
@@ -276,7 +279,6 @@ class KalmanFilter:
             # A sensor that stood still while it was calibrated is not without noise.
             R = clip_eigenvalues(R, self._parameters.noise_floor)
         self._R = R
-        self._clamp = self._parameters.saturation_ratio - CENSORED_SIGMA * np.sqrt(np.diag(R))
         self._fit = Fit(metrics)
         self._a: Array = np.zeros((0, metrics))
         self._b: Array = np.zeros((0, metrics))
@@ -328,28 +330,29 @@ class KalmanFilter:
 
     def _correct(self, z: Array, known: NDArray[np.bool_], clamped: NDArray[np.bool_]) -> None:
         # A clamped reading says "at least": no news to an estimate that is above it already.
-        observed = known & ~(clamped & (self._state.x >= self._clamp)) & self._state.started[:, None]
-        x, P, innovation, squared = update(self._state.x, self._state.P, z, self._R, observed)
+        observed = known & ~(clamped & (self._state.x >= z)) & self._state.started[:, None]
+        # Demand beyond capacity still reads as full: h(x) = min(x, 1), so a lone low reading cannot undo it.
+        shown = np.minimum(self._state.x, np.maximum(SATURATED, z))
+        x, P, innovation, squared = update(self._state.x, self._state.P, z, self._R, observed, shown)
+        # The test does hold readings against x itself: low readings again and again disprove the demand.
+        spread = np.einsum("njj->nj", self._state.P) + np.diag(self._R)
+        misses = np.where(observed, (np.nan_to_num(z) - self._state.x) ** 2 / spread, 0.0)
         expected = observed.sum(axis=1)
         tested = expected > 0
-        surprise = np.where(
-            tested, np.minimum(squared / np.maximum(expected, 1), TEST_CAP), self._state.surprise
-        )
+        surprise = np.minimum(misses, TEST_CAP)
         gate = self._parameters.gate_sigma
         if gate is not None:
             # Innovation gating (ours): a reading that far off is left out; if more follow, the test tells.
             out = tested & (squared > expected * gate**2)
             x, P = np.where(out[:, None], self._state.x, x), np.where(out[:, None, None], self._state.P, P)
         if self._parameters.adaptive_ratio > 0:
-            explained = np.einsum("njj->nj", self._state.P) + np.diag(self._R)
             share = np.where(observed, 1.0 / TEST_READINGS, 0.0)
             self._state.excess = np.maximum(
-                self._state.excess + share * (innovation**2 - explained - self._state.excess), 0.0
+                self._state.excess + share * (innovation**2 - spread - self._state.excess), 0.0
             )
         self._state.x, self._state.P = x, P
-        self._state.surprise = self._state.surprise + np.where(
-            tested, (surprise - self._state.surprise) / TEST_READINGS, 0.0
-        )
+        share = np.where(observed, 1.0 / TEST_READINGS, 0.0)
+        self._state.surprise = self._state.surprise + share * (surprise - self._state.surprise)
 
     def _reset_diverged(
         self,
@@ -359,22 +362,23 @@ class KalmanFilter:
         clamped: NDArray[np.bool_],
         D: Array,
     ) -> list[str]:
-        diverged = self._state.started & (self._state.surprise > self._parameters.divergence_ratio)
+        far = self._state.surprise > self._parameters.divergence_ratio
+        diverged = self._state.started & far.any(axis=1)
         if not diverged.any():
             return []
         notices = []
         for row in np.flatnonzero(diverged):
-            read = ", ".join(f"{value:.3f}" for value in z[row])
-            estimated = ", ".join(f"{value:.3f}" for value in self._state.x[row])
+            worst = int(np.argmax(self._state.surprise[row]))
             notices.append(
-                f"instance {readings.keys[row]}: Kalman filter reset, squared innovations average "
-                f"{self._state.surprise[row]:.1f} times their variance "
-                f"(limit {self._parameters.divergence_ratio:g}); read {read}, estimated {estimated}"
+                f"instance {readings.keys[row]}: Kalman filter reset, squared innovations of "
+                f"metric {worst + 1} average {self._state.surprise[row, worst]:.1f} times their variance "
+                f"(limit {self._parameters.divergence_ratio:g}); "
+                f"read {z[row, worst]:.3f}, estimated {self._state.x[row, worst]:.3f}"
             )
-        take = diverged[:, None] & known
+        take = far & known & self._state.started[:, None]
         self._state.x = np.where(take, self._at_least(z, clamped, D), self._state.x)
         self._state.P = np.where(diverged[:, None, None], 2.0 * self._R, self._state.P)
-        self._state.surprise = np.where(diverged, 1.0, self._state.surprise)
+        self._state.surprise = np.where(diverged[:, None], 1.0, self._state.surprise)
         self._state.excess = np.where(diverged[:, None], 0.0, self._state.excess)
         self._state.trusted_s = np.where(
             diverged, readings.at_s + self._parameters.ease_in_s, self._state.trusted_s
@@ -399,29 +403,29 @@ class KalmanFilter:
         # The dead time: collect, weighing the i-th reading by i.
         self._state.count = self._state.count + (new & known.any(axis=1))
         value = np.where(known & new[:, None], self._at_least(np.nan_to_num(z), clamped, D), 0.0)
-        weight = np.where(new, self._state.count, 0.0)[:, None, None]
-        both = (known[:, :, None] & known[:, None, :]) * weight
-        self._state.pair_weights = self._state.pair_weights + both
-        self._state.sums = self._state.sums + weight[:, :, 0] * value
-        self._state.products = self._state.products + both * (value[:, :, None] * value[:, None, :])
+        weight = np.where(known & new[:, None], self._state.count[:, None], 0.0)
+        self._state.weights = self._state.weights + weight
+        self._state.sums = self._state.sums + weight * value
+        self._state.squares = self._state.squares + weight * value**2
         over = (
             new
             & (now_s - self._state.born_s >= parameters.dead_time_s - 1e-9)
-            & (self._state.count >= min(LEAST_READINGS, 1 if parameters.dead_time_s == 0 else LEAST_READINGS))
+            & (self._state.count >= (LEAST_READINGS if parameters.dead_time_s > 0 else 1))
         )
         if not over.any():
             return
         rows = np.flatnonzero(over)
         x0, P0 = recency_weighted(
-            self._state.pair_weights[rows], self._state.sums[rows], self._state.products[rows]
+            self._state.weights[rows], self._state.sums[rows], self._state.squares[rows]
         )
-        # Paper 001, Equation (18): Q = P0 − R, which is rarely positive: eigenvalues are clipped.
-        Q = clip_eigenvalues(P0 - self._R, parameters.noise_floor)
+        # Paper 001, Equation (18): Q = P0 − R, which is rarely positive, hence the floor.
+        Q = np.maximum(P0 - np.diag(self._R), parameters.noise_floor)
         if parameters.noise_ceiling is not None:
-            Q = -clip_eigenvalues(-Q, -parameters.noise_ceiling)
+            Q = np.minimum(Q, parameters.noise_ceiling)
+        unity = np.eye(self._metrics)
         self._state.x[rows] = x0
-        self._state.P[rows] = clip_eigenvalues(P0, parameters.noise_floor)
-        self._state.Q[rows] = Q
+        self._state.P[rows] = np.maximum(P0, parameters.noise_floor)[:, :, None] * unity
+        self._state.Q[rows] = Q[:, :, None] * unity
         self._state.started[rows] = True
         self._state.trusted_s[rows] = now_s + parameters.ease_in_s
 
