@@ -33,9 +33,6 @@ REPORT_EVERY = "spark.factory.reportEvery"
 """The session's setting of how many OEE values make a report (paper 000: 300)."""
 REPORT_EVERY_DEFAULT = 30
 
-READING_PARTITIONS = 4
-"""Parts a batch of pictures is cut into, so that every slot of a growing unit gets some."""
-
 
 def parse_and_distribute(rows: DataFrame) -> DataFrame:
     """O1: read each picture by optical character recognition; O3, O4 and O5 take the result.
@@ -47,7 +44,7 @@ def parse_and_distribute(rows: DataFrame) -> DataFrame:
     outgoing = StructType(passed_on.fields)
     for field in StructType.fromDDL(f"readable boolean, looks int, {CYCLE_COLUMNS}"):
         outgoing.add(field)
-    return rows.repartition(READING_PARTITIONS).mapInPandas(_ReadPictures(passed_on.names), outgoing)
+    return rows.mapInPandas(_ReadPictures(passed_on.names), outgoing)
 
 
 class _ReadPictures:
