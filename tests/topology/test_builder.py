@@ -73,7 +73,7 @@ def test_a_built_topology_equals_that_of_the_file():
     assert built == parse_topology(FULL, known_names())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(topologies())
 def test_every_topology_can_be_built(topology):
     document = yaml.safe_load(dump_topology(topology))

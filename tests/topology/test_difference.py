@@ -139,13 +139,13 @@ def test_a_change_is_told_by_its_type(new, expected):
     assert difference(OLD, new) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(topologies())
 def test_equal_topologies_have_no_difference(topology):
     assert difference(topology, parse_topology(dump_topology(topology))) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(topologies(), topologies())
 def test_the_difference_is_empty_exactly_where_both_are_equal(old, new):
     changes = difference(old, new)
@@ -154,7 +154,7 @@ def test_the_difference_is_empty_exactly_where_both_are_equal(old, new):
     assert len(set(map(str, changes))) == len(changes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(topologies(), topologies())
 def test_there_and_back_tell_as_many_additions_as_removals(old, new):
     there, back = difference(old, new), difference(new, old)

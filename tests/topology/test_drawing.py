@@ -64,7 +64,7 @@ def test_a_small_topology_is_drawn_from_top_to_bottom():
     assert lines == SMALL.splitlines()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(topologies())
 def test_every_node_is_drawn_and_every_edge_arrives(topology):
     text = draw(topology).plain
@@ -76,7 +76,7 @@ def test_every_node_is_drawn_and_every_edge_arrives(topology):
     assert text.count("▼") == edges
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(topologies())
 def test_layers_lead_downwards_and_lose_no_edge(topology):
     placed = layout(topology)
@@ -89,7 +89,7 @@ def test_layers_lead_downwards_and_lose_no_edge(topology):
         assert set(thing.inputs) <= reached
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(topologies())
 def test_the_page_is_whole_and_loads_nothing(topology):
     html = page(topology)

@@ -132,7 +132,7 @@ def test_the_smallest_example_has_fewer_than_fifteen_lines():
     assert len(smallest.read_text().splitlines()) < 15
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(topologies())
 def test_what_is_written_reads_as_an_equal_topology(topology):
     assert parse_topology(dump_topology(topology)) == topology
