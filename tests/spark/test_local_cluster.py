@@ -71,7 +71,7 @@ def test_a_worker_that_cannot_join_is_an_error_with_its_log(local_cluster: Local
     in_the_way.parent.mkdir(parents=True, exist_ok=True)
     in_the_way.write_text("a worker cannot make its folder here")
     local_cluster.add_host("homeless", 1, 600)
-    with pytest.raises(ClusterError, match=r"homeless died(.|\n)*ork directory .*homeless"):
+    with pytest.raises(ClusterError, match=r"homeless died(.|\n)*Failed to create directory .*homeless"):
         local_cluster.wait_for_hosts(["homeless"], timeout_s=60)
     local_cluster.remove_host("homeless")
 

@@ -81,8 +81,6 @@ class Details:
     queries: tuple[str, ...] = ()
     instances_by_host: Mapping[str, int] = field(default_factory=dict)
     state_rows: int = 0
-    failures: tuple[str, ...] = ()
-    """Queries that ended with an error, in words."""
 
 
 class ProgressReader:
@@ -395,7 +393,6 @@ class SessionMeter:
         """`waiting` replaces the count of waiting records, where somebody (a channel) knows better."""
         self.unit = unit
         self.details = Details()
-        self.failures: tuple[str, ...] = ()
         self._spark = spark
         self._executors = executors
         self._waiting_known = waiting
