@@ -107,7 +107,8 @@ query = stream.writeStream.format("noop").option("checkpointLocation", sys.argv[
 deadline = time.monotonic() + 120
 while time.monotonic() < deadline:
     status = handle.status()
-    if status.measurement is not None and status.measurement.processed > 0 and "advisory" in str(status.decisions):
+    seen = status.measurement
+    if seen is not None and seen.processed > 0 and "advisory" in str(status.decisions):
         break
     time.sleep(0.2)
 spark.stop()
