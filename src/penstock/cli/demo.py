@@ -30,8 +30,10 @@ from penstock.channels.feeder import FINISHED
 from penstock.channels.sinks import read_results
 from penstock.cli.assembly import load as load_file
 from penstock.cli.assembly import with_choices
+from penstock.cli.choices import read_choice
 from penstock.cli.console import console as make_console
 from penstock.cli.demo_view import DemoView
+from penstock.cli.profile import PROFILE, deviations, measured_profile, simulated_twin
 from penstock.controller.result import RunResult
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.monitoring.sla import LEVELS
@@ -111,7 +113,7 @@ class Factory:
         """The topology file with a load, and with other choices where they are given."""
         topology = load_file(self.examples / "factory" / "factory.yaml")
         if policy is not None and policy != topology.units[0].policy.name:
-            topology = with_choices(topology, policy=Choice(policy))
+            topology = with_choices(topology, policy=read_choice(policy))
         if channel != "files":
             topology = replace(topology, channels=(Channel(channel, channel),))
         if single:
@@ -277,6 +279,8 @@ class Outcome:
     """All there is to say about a demo that ended."""
 
     result: RunResult
+    twin: RunResult
+    """The same run simulated, with the durations it measured."""
     reconciliation: Reconciliation
     page: Path
     pdfs: tuple[Path, ...]
@@ -336,11 +340,14 @@ def run_factory(
             result = run.result()
             reconciliation = reconcile(run)
             _deafen()
-            page = write_run_report(folder, topology, result, run.journal)
+            profile = measured_profile(topology, run.journal, run._feed_started_s() if run.feeding else None)
+            profile.write(folder / PROFILE)
+            twin = simulated_twin(topology, profile, load.seed)
+            page = write_run_report(folder, topology, result, run.journal, {"simulated": twin})
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     pdfs = tuple(message.document for message in factory.inbox.messages_in(run.inbox) if message.document)
-    return Outcome(result, reconciliation, page, pdfs, first_s[0] if first_s else None, interrupted)
+    return Outcome(result, twin, reconciliation, page, pdfs, first_s[0] if first_s else None, interrupted)
 
 
 def _deafen() -> None:
@@ -438,8 +445,19 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
         + ", ".join(f"{level.replace('_', ' ')} {result.compliance.ratio(level):.1%}" for level in LEVELS)
         + f"; end to end p95 {format_duration(result.end_to_end.p95_s)}"
     )
+    console.print(_side_by_side(outcome))
     if outcome.first_record_s is not None:
         console.print(f"first record processed {outcome.first_record_s:.0f} s after the start")
     console.print(f"report: {outcome.page}", soft_wrap=True)
     if outcome.pdfs:
         console.print(f"PDF:    {outcome.pdfs[-1]}", soft_wrap=True)
+
+
+def _side_by_side(outcome: Outcome) -> Table:
+    table = Table(title="real and simulated, side by side", title_justify="left")
+    for name in ("figure", "real", "simulated", "deviation"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    for name, real, simulated, deviation in deviations(outcome.result, outcome.twin):
+        shown = "–" if deviation is None else f"{deviation:+.1%}"
+        table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
+    return table
