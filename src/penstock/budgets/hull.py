@@ -95,14 +95,40 @@ def _sampled(prepared: Prepared, v: int, most_calls: float) -> tuple[IntArray, F
     return steps, np.array([known[k] for k in steps.tolist()]), not open_areas
 
 
-def lower_hull(steps: IntArray, costs: FloatArray) -> IntArray:
-    """Indices of the points on the lower convex hull."""
-    if len(steps) <= 2:
-        return np.arange(len(steps))
-    slopes = np.diff(costs) / np.diff(steps)
-    if np.all(np.diff(slopes) >= 0):
-        return np.arange(len(steps))
-    x, y = steps.tolist(), costs.tolist()
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A lower convex hull as segments from its first point on, steepest first."""
+
+    widths: FloatArray
+    slopes: FloatArray
+    whole: bool
+    """False where hull points were left out to keep the programme small."""
+
+
+def lower_hull(steps: IntArray, costs: FloatArray, most: int | None = None) -> Segments:
+    """The lower convex hull of a unit's choices, of at most so many segments."""
+    widths = (steps[1:] - steps[:-1]).astype(np.float64)
+    slopes = (costs[1:] - costs[:-1]) / widths
+    if not bool((slopes[1:] >= slopes[:-1]).all()):
+        kept = _scan(steps.tolist(), costs.tolist())
+        steps, costs = steps[kept], costs[kept]
+        widths = (steps[1:] - steps[:-1]).astype(np.float64)
+        slopes = (costs[1:] - costs[:-1]) / widths
+    if most is None or len(slopes) <= most:
+        return Segments(widths, slopes, True)
+    # Left out evenly over the logarithm of the slope. Slopes ascend along a hull, so the first segment of
+    # each level is found by search.
+    steepest = float(slopes[0])
+    ratio = min(float(slopes[-1]) / steepest, 1e-6) if steepest < 0 else 1.0
+    levels = steepest * ratio ** (np.arange(1, most) / most)
+    points = sorted({0, *slopes.searchsorted(levels).tolist(), len(slopes)})
+    steps, costs = steps[points], costs[points]
+    widths = (steps[1:] - steps[:-1]).astype(np.float64)
+    return Segments(widths, (costs[1:] - costs[:-1]) / widths, False)
+
+
+def _scan(x: list[int], y: list[float]) -> list[int]:
+    """Indices of the points on the lower hull, from left to right."""
     kept: list[int] = []
     for i in range(len(x)):
         while len(kept) >= 2:
@@ -112,20 +138,7 @@ def lower_hull(steps: IntArray, costs: FloatArray) -> IntArray:
             else:
                 break
         kept.append(i)
-    return np.array(kept, dtype=np.int64)
-
-
-def _thinned(steps: IntArray, costs: FloatArray, hull: IntArray, most: int) -> IntArray:
-    """At most so many segments: hull points spread evenly over the logarithm of the slope."""
-    if len(hull) <= most + 1:
-        return hull
-    slopes = np.diff(costs[hull]) / np.diff(steps[hull])
-    steepest = float(slopes[0])
-    flattest = min(float(slopes[-1]), steepest * 1e-6)
-    # Slopes ascend along a hull, so each level's first segment is found by search.
-    levels = steepest * (flattest / steepest) ** (np.arange(1, most) / most)
-    kept: IntArray = np.unique(np.concatenate([[0], np.searchsorted(slopes, levels), [len(hull) - 1]]))
-    return hull[kept]
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +172,12 @@ def relax(prepared: Prepared, *, exact: bool = False) -> Relaxation:
     count = np.zeros(len(network.names), dtype=np.int64)
     for v in free:
         found = options[v]
-        hull = lower_hull(found.steps, found.costs)
-        if not exact:
-            thin = _thinned(found.steps, found.costs, hull, share)
-            complete = complete and len(thin) == len(hull)
-            hull = thin
-        complete = complete and found.complete
-        width = np.diff(found.steps[hull])
-        slopes.append(np.diff(found.costs[hull]) / width)
-        widths.append(width.astype(np.float64))
-        begin[v], count[v] = position, len(width)
-        position += len(width)
+        hull = lower_hull(found.steps, found.costs, None if exact else share)
+        complete = complete and found.complete and hull.whole
+        slopes.append(hull.slopes)
+        widths.append(hull.widths)
+        begin[v], count[v] = position, len(hull.widths)
+        position += len(hull.widths)
         constant += float(found.costs[0])
     segments = position
     owners: list[int] = []

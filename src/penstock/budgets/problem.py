@@ -558,19 +558,22 @@ class Pricing:
             least_s = np.array([network.units[v].min_latency_s for v in members])
             costs = np.where(steps < np.ceil(least_s / network.step_s - 1e-12)[:, None], np.inf, costs)
             self._require_costs(members, steps, costs)
-            # The first finite cost: exact where the table is dense.
-            first = np.argmax(np.isfinite(costs), axis=1)
+            # Corners: the first finite cost (exact where the table is dense) and every fall after it.
+            finite = np.isfinite(costs)
+            first = np.argmax(finite, axis=1)
+            corner = np.zeros(costs.shape, dtype=bool)
             with np.errstate(invalid="ignore"):
-                falls = costs[:, :-1] - costs[:, 1:] > 1e-12 * (1.0 + costs[:, 1:])
-            falls &= np.isfinite(costs[:, :-1])
-            row_of, column = np.nonzero(falls)
-            splits = np.searchsorted(row_of, np.arange(len(members) + 1))
-            for i, v in enumerate(members):
-                start = int(first[i])
-                if not np.isfinite(costs[i, start]) or (start > 0 and steps[start] - steps[start - 1] > 1):
+                corner[:, 1:] = costs[:, :-1] - costs[:, 1:] > 1e-12 * (1.0 + costs[:, 1:])
+            corner[:, 1:] &= finite[:, :-1]
+            corner[np.arange(len(members)), first] = True
+            row_of, column = np.nonzero(corner)
+            splits = np.searchsorted(row_of, np.arange(len(members) + 1)).tolist()
+            corner_steps, corner_costs = steps[column], costs[row_of, column]
+            for i, (v, start) in enumerate(zip(members, first.tolist(), strict=True)):
+                if not finite[i, start] or (start > 0 and steps[start] - steps[start - 1] > 1):
                     continue  # beyond the bound or between sparse points: asked for one by one
-                corners = np.concatenate([[start], column[splits[i] : splits[i + 1]] + 1])
-                rows[v] = Row(int(steps[start]), steps[corners], costs[i, corners], longest <= WIDE)
+                own = slice(splits[i], splits[i + 1])
+                rows[v] = Row(int(steps[start]), corner_steps[own], corner_costs[own], longest <= WIDE)
                 if self.cached:
                     self._rows[v] = rows[v]
         return rows
