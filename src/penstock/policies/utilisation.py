@@ -39,6 +39,8 @@ class Utilisation:
     """A threshold is crossed only where the estimate is this many of its standard deviations beyond it."""
     settle_s: float = 0.0
     """After a scaling of the unit, `multi` waits this long before it goes the other way."""
+    anticipate: bool = True
+    """`multi` holds the thresholds against what utilisation will be once starting instances serve."""
 
     def __post_init__(self) -> None:
         if not 0 < self.down_ratio < self.up_ratio:
@@ -92,34 +94,38 @@ class Utilisation:
             return 0, "no utilisation was read"
         bounds = view.topology.unit_by_name[unit]
         count = len(view.instances(unit))
-        if self.step == "multi":
+        running = len(signal.measurement.readings)
+        if self.step == "multi" and self.anticipate:
             # What the same work will be once the instances now starting or stopping have done so.
-            running = len(signal.measurement.readings)
             metrics = [(n, v * running / max(count, 1), s * running / max(count, 1)) for n, v, s in metrics]
+        # The instances the estimate is about: those it was projected on, or those that were read.
+        base = count if self.anticipate else running
         for name, value, std in metrics:
             margin = self.certainty_sigma * std
             if value - margin > self.up_ratio:
                 reason = f"{name} {value:.2f} > {self.up_ratio:g}" + (f" by {margin:.2f}" if margin else "")
-                return self._up(view, unit, value, count, bounds.max_instances, reason)
+                return self._up(view, unit, value * base, count, bounds.max_instances, reason)
         text = ", ".join(f"{name} {value:.2f}" for name, value, _ in metrics)
         if all(value + self.certainty_sigma * std < self.down_ratio for _, value, std in metrics):
             value = max(value for _, value, _ in metrics)
             reason = f"{text} < {self.down_ratio:g}"
-            return self._down(view, unit, value, count, max(1, bounds.min_instances), reason)
+            return self._down(view, unit, value * base, count, max(1, bounds.min_instances), reason)
         return 0, f"{text}, within {self.down_ratio:g} and {self.up_ratio:g}"
 
-    def _up(self, view: View, unit: str, value: float, count: int, most: int, reason: str) -> tuple[int, str]:
+    def _up(self, view: View, unit: str, work: float, count: int, most: int, reason: str) -> tuple[int, str]:
         if count >= most:
             return 0, f"{reason}; but it has its {most} instances already"
         if self.step == "single":
             return 1, f"up: {reason}"
         if self._just_went(view, unit, "StopInstance"):
             return 0, f"{reason}; it shrank less than {self.settle_s:g} s ago"
-        wanted = min(self._wanted(count, value), most)
+        wanted = min(self._wanted(work), most)
+        if wanted <= count:
+            return 0, f"{reason}; the {count} instances there or starting will do"
         return wanted - count, f"up from {count} to {wanted}: {reason}"
 
     def _down(
-        self, view: View, unit: str, value: float, count: int, least: int, reason: str
+        self, view: View, unit: str, work: float, count: int, least: int, reason: str
     ) -> tuple[int, str]:
         if count <= least:
             return 0, f"{reason}; but it has its least of {least} instances"
@@ -127,13 +133,15 @@ class Utilisation:
             return -1, f"down: {reason}"
         if self._just_went(view, unit, "StartInstance"):
             return 0, f"{reason}; it grew less than {self.settle_s:g} s ago"
-        wanted = min(max(self._wanted(count, value), least), count)
+        wanted = max(self._wanted(work), least)
+        if wanted >= count:
+            return 0, f"{reason}; the {count} instances are few enough"
         return wanted - count, f"down from {count} to {wanted}: {reason}"
 
-    def _wanted(self, count: int, value: float) -> int:
-        """Instances with which the same work would meet the target."""
+    def _wanted(self, work: float) -> int:
+        """Instances with which the work, in fully used instances, would meet the target."""
         target = (self.down_ratio + self.up_ratio) / 2 if self.target_ratio is None else self.target_ratio
-        return max(1, math.ceil(count * value / target - 1e-9))
+        return max(1, math.ceil(work / target - 1e-9))
 
     def _just_went(self, view: View, unit: str, kind: str) -> bool:
         if self.settle_s <= 0:
