@@ -75,6 +75,8 @@ def main() -> None:
         prepare_environment(find_java(), cluster.master_url)
         spark = word_count.session(cluster.master_url)
         spark.sparkContext.setLogLevel("ERROR")
+        # The functions live in a module here, not in the main script: executors need the file.
+        spark.sparkContext.addPyFile(word_count.__file__)
         parameters = {"calm_s": 20.0, "average_s": 15.0} if chosen.policy == "rate" else {}
         handle = penstock.attach(
             spark,

@@ -16,6 +16,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StringType
 
 import penstock  # <- the first line
 
@@ -23,7 +24,7 @@ LOOK_UP_S = 0.005
 """How long the dictionary behind `cleaned` takes for a line: the work that needs more executors."""
 
 
-@f.pandas_udf("string")
+@f.pandas_udf(StringType())
 def cleaned(lines: Iterator[pd.Series]) -> Iterator[pd.Series]:
     """Each line in lower case without punctuation, by a dictionary that takes its time."""
     for batch in lines:

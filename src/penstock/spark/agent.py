@@ -315,9 +315,9 @@ class ExecutorProcesses:
             return {}
         now_s = time.monotonic()
         found = {}
-        trees = _trees([process.pid for process in self._processes.values()])
+        trees = process_trees([process.pid for process in self._processes.values()])
         for executor, process in list(self._processes.items()):
-            cpu_s, memory_mib = _usage(trees.get(process.pid, []))
+            cpu_s, memory_mib = tree_usage(trees.get(process.pid, []))
             before = self._cpu_s.get(executor)
             self._cpu_s[executor] = (now_s, cpu_s)
             if before is not None and now_s > before[0]:
@@ -348,7 +348,7 @@ class ExecutorProcesses:
         self._unseen = missing - self._processes.keys()
 
 
-def _trees(roots: Sequence[int]) -> dict[int, list[psutil.Process]]:
+def process_trees(roots: Sequence[int]) -> dict[int, list[psutil.Process]]:
     """Each root with all its descendants, in one pass over the processes."""
     children: dict[int, list[psutil.Process]] = {}
     own: dict[int, psutil.Process] = {}
@@ -365,7 +365,7 @@ def _trees(roots: Sequence[int]) -> dict[int, list[psutil.Process]]:
     return found
 
 
-def _usage(tree: Sequence[psutil.Process]) -> tuple[float, float]:
+def tree_usage(tree: Sequence[psutil.Process]) -> tuple[float, float]:
     """CPU seconds (children that ended count with their parent) and resident MiB of a process tree."""
     cpu_s = memory_mib = 0.0
     for process in tree:

@@ -1,0 +1,200 @@
+"""The Spark plane without units: micro-batches, starting times, and what measuring costs.
+
+With and without our settings are measured in turns on one session, so that the machine's mood does not
+decide. Processor times are exact (thread and process clocks); waiting times depend on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from penstock.report.figures import Figure
+from penstock.spark.agent import SessionMeter, process_trees, tree_usage
+from penstock.spark.executors import ExecutorControl
+from penstock.spark.java import ClassArchive, find_java
+from penstock.spark.local_cluster import LocalCluster
+from penstock.spark.processes import wait_until
+from penstock.spark.settings import FAST_CHECKPOINTS, end_session, start_session
+from penstock.spark.training import ensure_archive
+
+BATCHES = 30
+TURNS = 3
+WINDOW_S = 30.0
+SPARK_DEFAULTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": FAST_CHECKPOINTS.replace("FileSystem", "FileContext"),
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+"""What Spark does by itself, where our session builder differs for a trivial batch."""
+
+
+def figures() -> list[Figure]:
+    """Every claim about the Spark plane that needs no units."""
+    ensure_archive()
+    found: list[Figure] = []
+    with LocalCluster(1, cores=4, memory_mib=6144) as cluster:
+        began_s = time.monotonic()
+        spark = start_session("benchmark", cluster.master_url, log_level="ERROR")
+        found.append(Figure("session start with the class archive", time.monotonic() - began_s, unit="s"))
+        try:
+            control = ExecutorControl(spark, grace_s=5.0)
+            wait_until(lambda: len(control.executors()) == 1, 120)
+            found += micro_batches(spark)
+            found += measuring(spark, control)
+            found += scaling(control, cluster)
+        finally:
+            end_session()
+    found.append(archive_gain())
+    return found
+
+
+def micro_batches(spark: Any) -> list[Figure]:
+    """A trivial batch with Spark's defaults and with our settings, in turns."""
+    ours = {name: spark.conf.get(name) for name in SPARK_DEFAULTS}
+    _batch_s(spark, ours, batches=10)  # warm up: the first batches compile
+    with_s, without_s = [], []
+    for _ in range(TURNS):
+        without_s += _batch_s(spark, SPARK_DEFAULTS)
+        with_s += _batch_s(spark, ours)
+    before_s, after_s = statistics.median(without_s), statistics.median(with_s)
+    return [
+        Figure("trivial micro-batch, Spark's defaults (median)", before_s * 1000, unit="ms"),
+        Figure("trivial micro-batch, our settings (median)", after_s * 1000, unit="ms"),
+        Figure(
+            "trivial micro-batch, times faster", before_s / after_s, ">= 2", holds=before_s / after_s >= 2
+        ),
+    ]
+
+
+def _batch_s(spark: Any, settings: dict[str, str], batches: int = BATCHES) -> list[float]:
+    """Durations of trivial batches under these settings; the first few are left out."""
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+            query = _stream(spark, 10).writeStream.format("noop").option("checkpointLocation", folder).start()
+            try:
+                wait_until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= batches + 3, 300)
+                progress = query.recentProgress
+            finally:
+                query.stop()
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    return [event["durationMs"]["triggerExecution"] / 1000 for event in progress[3:] if event["numInputRows"]]
+
+
+def _stream(spark: Any, rows: int) -> Any:
+    return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).load()
+
+
+def measuring(spark: Any, control: ExecutorControl) -> list[Figure]:
+    """Processor time spent on measuring, as a share of all the unit's: driver, executors, Python."""
+    bean = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        query = _stream(spark, 1000).writeStream.format("noop").option("checkpointLocation", folder).start()
+        try:
+            meter = SessionMeter(spark, "benchmark", control)
+            meter.measure(time.time())
+            wait_until(lambda: query.lastProgress is not None, 60)
+            unit_s = _unit_cpu_s(spark)
+            cost_s, measured, until_s = 0.0, 0, time.monotonic() + WINDOW_S
+            while time.monotonic() < until_s:
+                for call in (*[meter.poll] * 4, lambda: meter.measure(time.time())):
+                    cost_s += _cost_s(bean, call)
+                    time.sleep(1.0)
+                measured += 1
+            spent_s = _unit_cpu_s(spark) - unit_s
+            missed = meter._progress.missed
+        finally:
+            query.stop()
+    share = cost_s / spent_s
+    return [
+        Figure(
+            "measuring, share of the unit's processor time",
+            share * 100,
+            "< 1 %",
+            holds=share < 0.01,
+            unit="%",
+        ),
+        Figure("measuring, processor time a measurement with its polls", cost_s / measured * 1000, unit="ms"),
+        Figure("measuring, progress events missed", float(missed), "0", holds=missed == 0),
+    ]
+
+
+def _cost_s(bean: Any, call: Callable[[], object]) -> float:
+    """Processor time of a call: this thread's, and that of the Java thread which serves it."""
+    java_ns, python_s = bean.getCurrentThreadCpuTime(), time.thread_time()
+    call()
+    return (bean.getCurrentThreadCpuTime() - java_ns) / 1e9 + time.thread_time() - python_s
+
+
+def _unit_cpu_s(spark: Any) -> float:
+    """Processor time of the driver (Python and Java) and of every executor with its Python workers."""
+    application = str(spark.sparkContext.applicationId)
+    roots = [psutil.Process().pid]
+    for process in psutil.process_iter(["cmdline"]):
+        if application in (process.info["cmdline"] or ()):
+            roots.append(process.pid)
+    trees = process_trees(roots)
+    members = {process.pid: process for tree in trees.values() for process in tree}
+    # Master and worker are children of this process too, but not of the unit.
+    daemons = ("org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker")
+    own = [p for p in members.values() if not set(daemons) & set(p.cmdline())]
+    return tree_usage(own)[0]
+
+
+def scaling(control: ExecutorControl, cluster: LocalCluster) -> list[Figure]:
+    """From a decision to a registered executor, and from a lease to a host that takes work."""
+    executors_s, hosts_s = [], []
+    for turn in range(TURNS):
+        began_s = time.monotonic()
+        control.set_target(2)
+        wait_until(lambda: len(control.executors()) == 2, 120, poll_s=0.05)
+        executors_s.append(time.monotonic() - began_s)
+        control.set_target(1)
+        control.retire([control.executors()[-1].id], grace_s=0.0)
+        wait_until(lambda: len(control.executors()) == 1, 60)
+        began_s = time.monotonic()
+        cluster.add_host(f"lease-{turn}", 1, 1024, wait=True)
+        hosts_s.append(time.monotonic() - began_s)
+        cluster.remove_host(f"lease-{turn}", graceful=False)
+    return [
+        Figure("decision to a registered executor (median)", statistics.median(executors_s), unit="s"),
+        Figure("lease to a usable host, no start delay (median)", statistics.median(hosts_s), unit="s"),
+    ]
+
+
+def archive_gain() -> Figure:
+    """How much sooner a session is up and has run a job with the class archive than without."""
+    script = (
+        "import time; from penstock.spark.settings import start_session, end_session; t = time.monotonic();"
+        "s = start_session('start', 'local[1]', log_level='ERROR'); s.range(10).count();"
+        "print(time.monotonic() - t); end_session()"
+    )
+    times_s = {}
+    for archive in ("off", "on"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True, text=True, timeout=300, env={**os.environ, "PENSTOCK_ARCHIVE": archive},
+        )  # fmt: skip
+        times_s[archive] = float(done.stdout.split()[-1])
+    made = ClassArchive(find_java()).exists
+    name = "session and first job, times faster with the class archive"
+    return Figure(name if made else f"{name} (none was made)", times_s["off"] / times_s["on"])
+
+
+if __name__ == "__main__":
+    from penstock.report.figures import print_figures
+
+    print_figures(figures(), str(Path(__file__).name))
