@@ -60,6 +60,9 @@ class Filtering:
                 values.append((_number(reading.cpu_ratio), _number(reading.memory_ratio)))
                 inputs.append((demand, change))
             spans.append((measurement, first, len(keys)))
+        if not keys:  # nobody runs yet: nothing to estimate
+            found.update({measurement.unit: Signal(measurement, trusted=False) for measurement in members})
+            return ()
         readings = Readings(
             members[0].at_s, tuple(keys), np.array(values).reshape(-1, 2), np.array(inputs).reshape(-1, 2)
         )

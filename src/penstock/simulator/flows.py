@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.topology.model import Operator, Topology
+from penstock.topology.model import Operator, Service, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,14 @@ def _way(topology: Topology, entry: str, counts: dict[str, float]) -> Way:
         (topology.operator_by_name[name], count) for name, count in counts.items()
     ]
     mean_s = sum(operator.service_time.mean_s * count for operator, count in members)
-    variance = sum((o.service_time.mean_s * o.service_time.cv) ** 2 * count for o, count in members)
+    variance = sum((o.service_time.mean_s * _cv(o.service_time)) ** 2 * count for o, count in members)
     shape = members[0][0].service_time.shape if len(members) == 1 else "lognormal"
     return Way(entry, mean_s, math.sqrt(variance) / mean_s if mean_s > 0 else 0.0, shape)
+
+
+def _cv(service: Service) -> float:
+    """The coefficient of variation a shape really has: only a lognormal one is free to choose it."""
+    return {"deterministic": 0.0, "exponential": 1.0}.get(service.shape, service.cv)
 
 
 def _edges_out(

@@ -104,8 +104,7 @@ class Station:
         """Take an instance's slots away; records they still hold wait again. How many those were."""
         mine = self._slots_of(instance)
         held = [index for index in range(mine.start, mine.stop) if self._slot["held"][index]]
-        # Oldest arrival last: each is put before the head, so the oldest ends up first.
-        for index in sorted(held, key=lambda i: float(self._slot["held_arrival"][i]), reverse=True):
+        for index in held:
             self._put_back(index, now_s)
         for name, old in self._slot.items():
             self._slot[name] = np.delete(old, mine)
@@ -240,13 +239,22 @@ class Station:
         return work
 
     def _put_back(self, slot: int, now_s: float) -> None:
+        """Let the record a slot holds wait again, before all that arrived after it."""
         if self._head == 0:
             self._move(16)
         self._head -= 1
-        self._queue["eligible"][self._head] = now_s
+        place = self._head
+        # Only records put back a moment ago can have arrived earlier: this stops after a few steps.
+        while place + 1 < self._tail and (
+            self._queue["arrival"][place + 1] < self._slot["held_arrival"][slot]
+        ):
+            for values in (*self._queue.values(), self._entry):
+                values[place] = values[place + 1]
+            place += 1
+        self._queue["eligible"][place] = now_s
         for field in ("arrival", "origin", "work"):
-            self._queue[field][self._head] = self._slot[f"held_{field}"][slot]
-        self._entry[self._head] = self._slot["held_entry"][slot]
+            self._queue[field][place] = self._slot[f"held_{field}"][slot]
+        self._entry[place] = self._slot["held_entry"][slot]
         self._slot["held"][slot] = 0
 
     def _reserve(self, number: int) -> None:
