@@ -186,6 +186,9 @@ def goes_on(run, since, what):
 
 
 def test_instances_and_hosts_follow_the_load_up_and_down(run):
+    run.wait(
+        lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "the backlog of the start was done"
+    )
     run.trickle.rate_per_s = 20.0 * 4 * 2
     run.wait(lambda: run.instances() >= 2 and len(run.status()["hosts"]) >= 2, "a second instance ran")
 

@@ -92,26 +92,23 @@ def test_a_stateful_way_beside_a_stateless_one_is_one_query(spark, tmp_path):
 
 
 def test_records_an_operator_throws_on_are_skipped_into_dead_letters_by_choice(spark, tmp_path):
-    local = run(spark, one_operator("functions:superstitious", on_error="skip"), tmp_path)
+    topology = one_operator("functions:superstitious", on_error="skip")
 
-    assert ids(read_results(tmp_path / "results" / "out")) == [f"r{n:06d}" for n in range(40) if n % 20 != 13]
-    letters = [
-        json.loads(line)
-        for line in (tmp_path / "units" / "unit" / "dead-letters" / "skipped.jsonl").read_text().splitlines()
-    ]
-    assert {(one["record_id"], one["operator"], one["cause"]) for one in letters} == {
-        ("r000013", "op", "ValueError: 13 is unlucky"),
-        ("r000033", "op", "ValueError: 33 is unlucky"),
-    }
-    assert {letter["record"]["number"] for letter in letters} == {13, 33}
-    assert "skipped 2 record(s)" in local.notices[0]
+    local = run(spark, topology, tmp_path, range(28, 36))
+
+    assert ids(read_results(tmp_path / "results" / "out")) == [f"r{n:06d}" for n in range(28, 36) if n != 33]
+    letters = (tmp_path / "units" / "unit" / "dead-letters" / "skipped.jsonl").read_text().splitlines()
+    (letter,) = map(json.loads, letters)
+    assert (letter["record_id"], letter["operator"]) == ("r000033", "op")
+    assert (letter["cause"], letter["record"]["number"]) == ("ValueError: 33 is unlucky", 33)
+    assert "skipped 1 record(s)" in local.notices[0]
 
 
 def test_a_unit_that_shall_stop_names_operator_record_and_cause(spark, tmp_path):
     with pytest.raises(
         OperatorError, match=r"operator op failed on record r000013: ValueError: 13 is unlucky"
     ):
-        run(spark, one_operator("functions:superstitious"), tmp_path, range(20))
+        run(spark, one_operator("functions:superstitious"), tmp_path, range(12, 15))
 
 
 def test_a_restarted_unit_goes_on_from_its_checkpoint(spark, tmp_path):

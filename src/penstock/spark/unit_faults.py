@@ -128,6 +128,14 @@ def cause_of(error: BaseException | str) -> str:
     return causes[-1] if causes else (lines[0] if lines else type(error).__name__)
 
 
+_OUTSIDE = re.compile(
+    r"No space left|Disk quota|TimeoutException|ConnectException|Connection refused|kafka\.common\.errors"
+    r"|DisconnectException|ExecutorLost|Could not find valid partition|Failed to construct kafka",
+    re.IGNORECASE,
+)
+"""What says that a disk, a broker or a host is at fault: no record is looked for, trying goes on for ever."""
+
+
 class Skipped:
     """The ids a unit leaves out, and the records themselves in its dead-letter folder. Durable."""
 
@@ -182,9 +190,10 @@ def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skippe
     A failure that names no record (an executor lost too often, a broker away, a disk full) is tried again.
     """
     batch_id = failed_batch(query.checkpoint)
-    faults = find_faults(query, batch_id) if batch_id is not None else []
+    outside = _OUTSIDE.search(str(error)) is not None
+    faults = find_faults(query, batch_id) if batch_id is not None and not outside else []
     if not faults:
-        if attempt >= RETRIES:
+        if attempt >= RETRIES and not outside:
             raise OperatorError(
                 f"unit {query.plan.unit}: its query failed {attempt + 1} times and no single record is to "
                 f"blame: {cause_of(error)}"
