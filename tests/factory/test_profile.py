@@ -1,0 +1,102 @@
+"""A profile measured from a run makes a simulated twin that behaves like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.profile import (
+    Profile,
+    UnitProfile,
+    deviations,
+    measured_profile,
+    profiled,
+    simulated_twin,
+    with_delay,
+)
+from penstock.controller.journal import Journal
+from penstock.errors import ConfigurationError
+from penstock.simulator import simulate
+from penstock.topology.file import load_topology
+from penstock.topology.model import Service, Topology
+
+TOPOLOGY = Path(__file__).resolve().parents[2] / "examples" / "factory" / "factory.yaml"
+
+
+def a_profile(**units: UnitProfile) -> Profile:
+    return Profile("factory", units, 5.0, 4.0, 30.0, 200.0)
+
+
+def a_run() -> Topology:
+    """The factory with reading as heavy as it needs to grow at the highest step."""
+    topology = load_topology(TOPOLOGY)
+    heavy = {"parse_and_distribute": Service(0.6, 0.3)}
+    operators = tuple(replace(o, service=heavy.get(o.name, o.service)) for o in topology.operators)
+    return replace(topology, operators=operators)
+
+
+def test_a_profile_of_a_run_makes_a_twin_that_costs_and_keeps_like_it(tmp_path: Path) -> None:
+    topology = a_run()
+    with Journal(tmp_path / "journal.db", topology.name) as journal:
+        run = simulate(with_delay(topology, 80.0, 280.0), duration_s=280.0, journal=journal)
+        profile = measured_profile(topology, journal, feed_started_s=80.0)
+
+    twin = simulated_twin(topology, profile)
+
+    found = {name: deviation for name, _, _, deviation in deviations(run, twin)}
+    for figure in ("host-minutes", "compliance, real-time", "compliance, relaxed", "resource cost"):
+        assert found[figure] is not None, figure
+        assert abs(found[figure]) < 0.25, figure
+    assert profile.units["read"].service_s == pytest.approx(0.6, rel=0.1)
+
+
+def test_places_keep_an_instances_capacity_and_a_records_duration() -> None:
+    topology = a_run()
+    measured = UnitProfile(records=100, service_s=0.1, duration_s=2.0, duration_cv=0.2)
+
+    twin = profiled(topology, a_profile(read=measured))
+
+    read = twin.unit_by_name["read"]
+    operator = twin.operator_by_name["parse_and_distribute"]
+    assert read.slots == 20
+    assert operator.service_time.mean_s == 2.0
+    assert read.slots / operator.service_time.mean_s == pytest.approx(1 / 0.1)
+    assert twin.unit_cores("read") == pytest.approx(topology.unit_cores("read"))
+    assert twin.unit_by_name["analyse"] == topology.unit_by_name["analyse"], "not measured, not changed"
+
+
+def test_a_unit_of_several_operators_is_booked_where_records_enter_it() -> None:
+    topology = a_run()
+    measured = UnitProfile(records=100, service_s=0.01, duration_s=1.0, duration_cv=0.2)
+
+    twin = profiled(topology, a_profile(analyse=measured))
+
+    services = {operator.name: operator.service_time.mean_s for operator in twin.operators}
+    assert services["monitor_temperature"] == 1.0
+    assert services["calculate_oee"] < 1e-3
+
+
+def test_a_profile_survives_its_file(tmp_path: Path) -> None:
+    profile = a_profile(read=UnitProfile(10, 0.1, 1.5, 0.4))
+
+    profile.write(tmp_path / "profile.json")
+
+    assert Profile.read(tmp_path / "profile.json") == profile
+
+
+def test_what_is_not_a_profile_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text('{"name": "other"}')
+
+    with pytest.raises(ConfigurationError, match=r"other\.json"):
+        Profile.read(file)
+
+
+def test_the_journal_of_no_run_is_refused(tmp_path: Path) -> None:
+    with (
+        Journal(tmp_path / "journal.db", "nothing") as journal,
+        pytest.raises(ConfigurationError, match="without a single tick"),
+    ):
+        measured_profile(a_run(), journal)
