@@ -53,10 +53,19 @@ class Fit:
         if not whole.any():
             return
         unit, inputs, changes = unit[whole], inputs[whole], changes[whole]
-        np.add.at(self._moments, unit, inputs[:, :, None] * inputs[:, None, :])
-        np.add.at(self._products, unit, inputs[:, :, None] * changes[:, None, :])
-        np.add.at(self._squares, unit, changes**2)
-        np.add.at(self._counts, unit, 1.0)
+        units = len(self._moments)
+
+        def summed(column: Array) -> Array:
+            return np.bincount(unit, column, minlength=units).astype(np.float64)
+
+        for i in range(2):
+            for k in range(2):
+                self._moments[:, i, k] += summed(inputs[:, i] * inputs[:, k])
+            for j in range(self._metrics):
+                self._products[:, i, j] += summed(inputs[:, i] * changes[:, j])
+        for j in range(self._metrics):
+            self._squares[:, j] += summed(changes[:, j] ** 2)
+        self._counts += np.bincount(unit, minlength=units)[:, None]
 
     def coefficients(self) -> tuple[Array, Array]:
         """a and b of every unit and metric (units, metrics); 0 where not significantly different from 0."""
