@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +34,7 @@ from penstock.cli.choices import read_choice
 from penstock.cli.console import console as make_console
 from penstock.cli.demo_view import DemoView
 from penstock.cli.profile import PROFILE, deviations, measured_profile, simulated_twin
+from penstock.controller.loop import Tick
 from penstock.controller.result import RunResult
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.monitoring.sla import LEVELS
@@ -302,14 +303,15 @@ def run_factory(
     *,
     bootstrap: str | None = None,
     console: Console | None = None,
-    watch: Any = None,
+    watch: Callable[[FactoryRun, Tick], None] | None = None,
+    drain_s: float = DRAIN_S,
 ) -> Outcome:
     """Run the factory to its end and compare what came out with the truth; `watch` gets (run, tick)."""
     console = console or make_console()
     begun_s = time.time()
     first_s: list[float] = []
     interrupted = False
-    plan = RunPlan(f"factory-{os.getpid()}", load.duration_s, DRAIN_S)
+    plan = RunPlan(f"factory-{os.getpid()}", load.duration_s, drain_s)
     settings = {"spark.factory.reportEvery": str(REPORT_EVERY)}
     run = FactoryRun(factory, load, topology, folder, plan, bootstrap=bootstrap, settings=settings)
     view = DemoView(
@@ -320,7 +322,7 @@ def run_factory(
         lambda: _inbox_line(run),
     )
 
-    def each(tick: Any) -> None:
+    def each(tick: Tick) -> None:
         told = view.see(tick)
         if not first_s and any(signal.measurement.processed for signal in tick.signals):
             first_s.append(time.time() - begun_s)
