@@ -31,8 +31,8 @@ SMALL = 40
 SAMPLED_CALLS = 48
 """Most calls the hull makes to one remote cost function."""
 
-MOST_SEGMENTS = 120_000
-"""About how many hull segments the programme has in all; each unit gets an even share, from 8 to 24."""
+MOST_SEGMENTS = 100_000
+"""About how many hull segments the programme has in all; each unit gets an even share, from 8 to 48."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def lower_hull(steps: IntArray, costs: FloatArray, most: int | None = None) -> S
     # Left out evenly over the logarithm of the slope. Slopes ascend along a hull, so the first segment of
     # each level is found by search.
     steepest = float(slopes[0])
-    ratio = min(float(slopes[-1]) / steepest, 1e-6) if steepest < 0 else 1.0
+    ratio = max(float(slopes[-1]) / steepest, 1e-6) if steepest < 0 else 1.0
     levels = steepest * ratio ** (np.arange(1, most) / most)
     points = sorted({0, *slopes.searchsorted(levels).tolist(), len(slopes)})
     steps, costs = steps[points], costs[points]
@@ -167,7 +167,7 @@ def relax(prepared: Prepared, *, exact: bool = False) -> Relaxation:
     network = prepared.network
     free = prepared.free
     options = {v: choices(prepared, v, exact=exact) for v in free}
-    share = min(24, max(8, MOST_SEGMENTS // max(1, len(free))))
+    share = min(48, max(8, MOST_SEGMENTS // max(1, len(free))))
     slopes: list[FloatArray] = []
     widths: list[FloatArray] = []
     begin = np.zeros(len(network.names) + 1, dtype=np.int64)
