@@ -67,6 +67,7 @@ def session(master: str | None = None) -> SparkSession:
         "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "4",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

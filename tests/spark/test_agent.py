@@ -81,18 +81,20 @@ def test_files_younger_than_the_youngest_taken_one_wait(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     data.mkdir()
     files = WaitingFiles(data, log)
-    assert files.waiting() == 0
+    assert files.count() == (0, 0)
     data_file(data, "0-a", 100)
     data_file(data, "1-b", 200)
     data_file(data, "2-c", 300)
     data_file(data, ".hidden", 400)
-    assert files.waiting() == 3, "before the first batch every file waits, one record each"
+    assert files.count() == (3, 0), "before the first batch every file waits, one record each"
     source_log(log, 0, ["0-a"], data)
-    files.learn(50)
-    assert files.waiting() == 100, "two files of fifty records, as the first had"
+    assert files.count() == (2, 1), "the first is being read"
+    files.finish(50, {"logOffset": 0})
+    assert files.count() == (100, 0), "two files of fifty records, as the first had"
     source_log(log, 1, ["0-a", "1-b"], data, compact=True)
-    files.learn(50)
-    assert files.waiting() == 50, "a compacted entry repeats earlier ones"
+    assert files.count() == (50, 50), "a compacted entry repeats earlier ones"
+    files.finish(50, '{"logOffset": 1}')
+    assert files.count() == (50, 0)
 
 
 def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> None:
@@ -102,12 +104,12 @@ def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> Non
         data_file(data, name, 100)
     source_log(log, 0, ["0-a"], data)
     files = WaitingFiles(data, log)
-    files.learn(10)
-    assert files.waiting() == 10
+    files.finish(10, {"logOffset": 0})
+    assert files.count() == (10, 0)
 
 
 def test_a_folder_that_is_not_here_gives_no_count(tmp_path: Path) -> None:
-    assert WaitingFiles(tmp_path / "none", tmp_path / "log").waiting() is None
+    assert WaitingFiles(tmp_path / "none", tmp_path / "log").count() is None
 
 
 @pytest.mark.spark
@@ -146,6 +148,8 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
         assert newest.unit == "lines"
         assert newest.waiting == 0
         assert len(newest.readings) == 1
+        before = seen[-1]
+        assert before.in_service == 0
         feed(5)
         feed(6)
         query.processAllAvailable()

@@ -249,31 +249,43 @@ class WaitingFiles:
         self._taken_ms = -1
         self._taken_then: set[str] = set()
         self._last_entry = -1
+        self._unfinished: dict[int, int] = {}
         self._files = 0
         self._rows = 0
 
-    def learn(self, rows: int) -> None:
-        """Count rows the source read, for the average a file."""
+    def finish(self, rows: int, end_offset: Any) -> None:
+        """A batch that ended at this offset read so many rows: its files are done, their average learnt."""
+        numbers = json.loads(end_offset) if isinstance(end_offset, str) else end_offset
+        last = int(numbers["logOffset"]) if isinstance(numbers, dict) and "logOffset" in numbers else -1
+        with contextlib.suppress(OSError):
+            self._read_log()
+        done = [number for number in self._unfinished if number <= last]
+        self._files += sum(self._unfinished.pop(number) for number in done)
         self._rows += rows
         if self._files > 200:  # forget slowly: files may change their size
             self._files //= 2
             self._rows //= 2
 
-    def waiting(self) -> int | None:
-        """Records in files not yet taken; None where the folder cannot be read here."""
+    def count(self) -> tuple[int, int] | None:
+        """Records in files not yet taken, and in files taken by the running batch.
+
+        None where the folder cannot be read here.
+        """
         try:
             self._read_log()
-            count = 0
+            waiting = 0
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.startswith((".", "_")) or not entry.is_file():
                         continue
                     modified_ms = entry.stat().st_mtime_ns // 1_000_000
                     late = modified_ms > self._taken_ms
-                    count += late or (modified_ms == self._taken_ms and entry.name not in self._taken_then)
+                    waiting += late or (modified_ms == self._taken_ms and entry.name not in self._taken_then)
         except OSError:
             return None
-        return round(count * (self._rows / self._files if self._files else 1.0))
+        # Before the first batch is done a file counts as one record: more is not known.
+        each = self._rows / self._files if self._files and self._rows else 1.0
+        return round(waiting * each), round(sum(self._unfinished.values()) * each)
 
     def _read_log(self) -> None:
         """Read the source's log entries since the last call: one small file a batch."""
@@ -285,7 +297,7 @@ class WaitingFiles:
                 taken = json.loads(line)
                 if taken.get("batchId", number) <= self._last_entry:
                     continue  # a compacted entry repeats those before it
-                self._files += 1
+                self._unfinished[number] = self._unfinished.get(number, 0) + 1
                 if taken["timestamp"] > self._taken_ms:
                     self._taken_ms = taken["timestamp"]
                     self._taken_then = set()
@@ -399,11 +411,14 @@ class SessionMeter:
         self._progress = ProgressReader(spark)
         self._last_s: float | None = None
         self._waiting = 0
+        self._in_service = 0
+        self._service_s: float | None = None
         self._batches: list[Batch] = []
         self._triggers: dict[str, float] = {}
         self._previous: dict[str, Batch] = {}
         self._behind: dict[str, int] = {}
         self._files: dict[tuple[str, int], WaitingFiles] = {}
+        self._sourced: set[str] = set()
         self._task_time_s: dict[str, float] = {}
         conf = spark.sparkContext.getConf()
         self._cores = int(conf.get("spark.executor.cores", "1") or 1)
@@ -420,19 +435,30 @@ class SessionMeter:
         queries = self._progress.queries()
         for query in queries:
             self._triggers[str(query.id)] = self._progress.trigger_s(query)
+            if str(query.id) not in self._sourced:
+                self._learn_sources(query)
         for batch in self._progress.read(queries):
             self._batches.append(batch)
             for index, source in enumerate(batch.sources):
-                key = (batch.query, index)
-                if key not in self._files and source.description.startswith("FileStreamSource["):
-                    self._files[key] = _waiting_files(source.description, queries, batch.query, index)
-                if key in self._files:
-                    self._files[key].learn(source.rows)
+                if (batch.query, index) in self._files:
+                    self._files[batch.query, index].finish(source.rows, source.end_offset)
         alive = {str(query.id) for query in queries}
         for key in [key for key in self._files if key[0] not in alive]:
             del self._files[key]
+        self._sourced &= alive
         for name in [name for name in self._behind if name not in alive]:
             del self._behind[name]
+
+    def _learn_sources(self, query: Any) -> None:
+        """Find a query's file sources before its first batch ends: what waits then counts already."""
+        with contextlib.suppress(Exception):
+            sources = execution(query).sources()
+            for index in range(sources.size()):
+                description = sources.apply(index).toString()
+                if description.startswith("FileStreamSource["):
+                    self._files[str(query.id), index] = _waiting_files(description, query, index)
+            if sources.size():
+                self._sourced.add(str(query.id))
 
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query runs."""
@@ -443,8 +469,9 @@ class SessionMeter:
         usage = self._processes.readings(executors)
         busy_s, readings = self._readings(executors, usage, now_s)
         previous_s, self._last_s = self._last_s, now_s
-        waiting = self._count_waiting(batches)
-        waiting_before, self._waiting = self._waiting, waiting
+        waiting, in_service = self._count_waiting(batches)
+        waiting_before, there_before = self._waiting, self._waiting + self._in_service
+        self._waiting, self._in_service = waiting, in_service
         self._note_details(batches, queries, executors)
         if not queries or previous_s is None or now_s <= previous_s:
             for batch in batches:
@@ -454,19 +481,23 @@ class SessionMeter:
         emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
         mean_s, p95_s, p99_s = self._durations(batches, waiting_before)
         observed = _observed(batches)
+        if processed and busy_s > 0:
+            # Kept while nothing is processed: an idle unit must still be seen to be too large.
+            self._service_s = busy_s / processed
         return Measurement(
             unit=self.unit,
             at_s=now_s,
             interval_s=now_s - previous_s,
-            # What came in was either processed or waits now.
-            arrived=max(0, processed + waiting - waiting_before),
+            # What came in was processed, is being processed, or waits.
+            arrived=max(0, processed + waiting + in_service - there_before),
             processed=processed,
             emitted=sum(emitted),
             waiting=waiting,
+            in_service=in_service,
             duration_s=observed.get("duration_s", mean_s),
             duration_p95_s=observed.get("duration_p95_s", p95_s),
             duration_p99_s=observed.get("duration_p99_s", p99_s),
-            service_s=busy_s / processed if processed and busy_s > 0 else None,
+            service_s=self._service_s,
             latency_s=observed.get("latency_s"),
             latency_p95_s=observed.get("latency_p95_s"),
             readings=readings,
@@ -489,15 +520,17 @@ class SessionMeter:
         self._task_time_s = {executor.id: executor.task_time_s for executor in executors}
         return busy_s, tuple(readings)
 
-    def _count_waiting(self, batches: Sequence[Batch]) -> int:
+    def _count_waiting(self, batches: Sequence[Batch]) -> tuple[int, int]:
+        """Records that wait, and records in the running batch as far as the source tells."""
         if self._waiting_known is not None:
             known = self._waiting_known()
-            return self._waiting if known is None else known
+            return (self._waiting if known is None else known), 0
         for batch in batches:
             counts = [offsets_behind(source) for source in batch.sources]
             self._behind[batch.query] = sum(count for count in counts if count is not None)
-        in_files = [files.waiting() for files in self._files.values()]
-        return sum(self._behind.values()) + sum(count for count in in_files if count is not None)
+        in_files = [found for files in self._files.values() if (found := files.count()) is not None]
+        waiting = sum(self._behind.values()) + sum(count for count, _ in in_files)
+        return waiting, sum(count for _, count in in_files)
 
     def _durations(
         self, batches: Sequence[Batch], waiting_before: int
@@ -565,14 +598,10 @@ def _observed(batches: Sequence[Batch]) -> dict[str, float]:
     return found
 
 
-def _waiting_files(description: str, queries: Iterable[Any], query_id: str, index: int) -> WaitingFiles:
+def _waiting_files(description: str, query: Any, index: int) -> WaitingFiles:
     """The counter for a file source, from its description and its query's checkpoint."""
     folder = _local_path(description.removeprefix("FileStreamSource[").removesuffix("]"))
-    checkpoint = Path("/nonexistent")
-    for query in queries:
-        if str(query.id) == query_id:
-            with contextlib.suppress(Exception):
-                checkpoint = _local_path(str(execution(query).resolvedCheckpointRoot()))
+    checkpoint = _local_path(str(execution(query).resolvedCheckpointRoot()))
     return WaitingFiles(folder, checkpoint / "sources" / str(index))
 
 
