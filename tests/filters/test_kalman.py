@@ -137,6 +137,17 @@ def test_an_adaptive_filter_follows_a_drift_its_model_does_not_know() -> None:
     assert abs(near - level) < 0.5 * abs(far - level)
 
 
+def test_full_readings_are_put_down_to_a_backlog_for_a_while_but_not_for_ever() -> None:
+    filter_ = a_filter(drain_s=20.0)
+    settled(filter_, 0.6, 3.0)
+    seen = {}
+    for at_s in np.arange(40.0, 80.0, 0.5):
+        estimates = filter_.step(a_tick(float(at_s), [1.0], rate=3.0))
+        seen[float(at_s)] = float(estimates.values[0, 0])
+    assert seen[59.5] == pytest.approx(0.6, abs=0.05)
+    assert seen[79.5] == pytest.approx(1.0, abs=0.05)
+
+
 def test_a_missing_reading_predicts_without_an_update() -> None:
     filter_ = a_filter()
     before = settled(filter_, 0.4, 2.0)

@@ -26,6 +26,9 @@ PERIOD_S = 0.02
 SETTLE_S = 1.0
 """Readings of the first moments are left out: the load's process is still starting."""
 
+BUSY_RATIO = 0.1
+"""A mean reading further off than this means that the load did not get the CPU it asked for."""
+
 
 def _hold_load(load_ratio: float) -> None:
     """Work for a share of every period, for ever."""
@@ -81,5 +84,10 @@ def calibrate(
     for row, name in enumerate(found.metrics):
         console.print(
             f"{name}: mean {found.mean[row]:.4f}, noise (√R) {found.covariance[row][row] ** 0.5:.5f}"
+        )
+    if abs(found.mean[0] - load) > BUSY_RATIO:
+        console.print(
+            f"[yellow]warning:[/] a load of {load:.0%} read as {found.mean[0]:.0%}: other programs took the "
+            "rest, so this is their noise too; calibrate again on a quiet machine"
         )
     console.print(f"written to {out}; use it with `filter: {{name: kalman, calibration: {out}}}`")

@@ -85,6 +85,10 @@ class KalmanParameters:
         default=0.0,
         metadata={"doc": "share of unexplained innovation variance added to Q; 0 keeps Q as it is"},
     )
+    drain_s: float = field(
+        default=0.0,
+        metadata={"doc": "how long clamped readings may be put down to a backlog where b·D explains less"},
+    )
     transition: str | None = field(
         default=None, metadata={"doc": "your own f(x, u) with its Jacobian, as module:function"}
     )
@@ -106,7 +110,7 @@ class KalmanParameters:
         for name in ("noise_floor", "saturation_ratio", "divergence_ratio"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"filter kalman: expected {name} above 0, got {getattr(self, name)}")
-        for name in ("dead_time_s", "ease_in_s", "adaptive_ratio"):
+        for name in ("dead_time_s", "ease_in_s", "adaptive_ratio", "drain_s"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(
                     f"filter kalman: expected {name} of at least 0, got {getattr(self, name)}"
@@ -166,6 +170,8 @@ class _State:
     squares: Array
     surprise: Array
     """Running mean of the normalised innovations squared, 1 where the model holds."""
+    clamped_s: Array
+    """Since when a metric reads clamped although the input explains less; NaN where it does not."""
     excess: Array
     """Running mean of the innovation variance that P + R does not explain."""
 
@@ -187,6 +193,7 @@ class _State:
             sums=np.zeros((rows, m)),
             squares=np.zeros((rows, m)),
             surprise=np.ones((rows, m)),
+            clamped_s=np.full((rows, m), np.nan),
             excess=np.zeros((rows, m)),
         )
 
@@ -241,7 +248,7 @@ class KalmanFilter:
             self._learn(D, np.where(clamped, np.nan, z))
         if self._state.started.any():
             self._predict(D)
-            self._correct(z, known, clamped)
+            self._correct(now_s, z, known, clamped, D)
             notices = self._reset_diverged(readings, z, known, clamped, D)
         if not self._state.started.all():
             self._start_newcomers(now_s, z, known, clamped, D)
@@ -328,9 +335,19 @@ class KalmanFilter:
         P = predict_covariance(self._state.P, F, Q)
         self._state.P = np.where(self._state.started[:, None, None], P, self._state.P)
 
-    def _correct(self, z: Array, known: NDArray[np.bool_], clamped: NDArray[np.bool_]) -> None:
+    def _correct(
+        self, now_s: float, z: Array, known: NDArray[np.bool_], clamped: NDArray[np.bool_], D: Array
+    ) -> None:
         # A clamped reading says "at least": no news to an estimate that is above it already.
         observed = known & ~(clamped & (self._state.x >= z)) & self._state.started[:, None]
+        if self._parameters.drain_s > 0:
+            # Ours: full instances whose input explains less work off a backlog. That passes, so it is no
+            # reason to scale; but if it does not pass, the input's share is wrong and the reading counts.
+            explained = self._b[self._unit] * D[:, :1]
+            draining = clamped & (explained > 0) & (explained < self._parameters.saturation_ratio)
+            since_s = np.where(np.isnan(self._state.clamped_s), now_s, self._state.clamped_s)
+            self._state.clamped_s = np.where(draining, since_s, np.nan)
+            observed &= ~(draining & (now_s - since_s < self._parameters.drain_s))
         # Demand beyond capacity still reads as full: h(x) = min(x, 1), so a lone low reading cannot undo it.
         shown = np.minimum(self._state.x, np.maximum(SATURATED, z))
         x, P, innovation, squared = update(self._state.x, self._state.P, z, self._R, observed, shown)
