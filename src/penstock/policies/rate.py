@@ -227,7 +227,7 @@ class Rate:
         return _Load(
             wanted,
             enough,
-            used + extra / able > self.target_ratio + self.tolerance_ratio or backlog > 0,
+            used + extra / able > self.target_ratio + self.tolerance_ratio,
             used + extra / able < self.target_ratio - self.tolerance_ratio,
             f"{incoming:.4g}/s and {waiting} waiting, {each:.4g}/s an instance, {used:.0%} used "
             f"(target {self.target_ratio:.0%} ± {self.tolerance_ratio:.0%})",
