@@ -59,7 +59,9 @@ def up(
         try:
             cluster.start()
         except BaseException:
-            cluster.stop()
+            # Half a cluster is of no use; one that ran before is not ours to take down.
+            if not cluster.adopted:
+                cluster.stop()
             raise
     except PenstockError as error:
         raise _fail(error) from None

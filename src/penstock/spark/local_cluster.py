@@ -142,6 +142,8 @@ class LocalCluster:
         self._timers: dict[str, threading.Timer] = {}
         self._drains: dict[str, threading.Thread] = {}
         self._stopped = False
+        self.adopted = False
+        """Whether it ran already when it was started here."""
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -154,7 +156,8 @@ class LocalCluster:
         ended = end_orphans(keep=(self.name,))
         if ended:
             LOG.info("ended %d processes a crashed owner had left behind", len(ended))
-        if not self._adopt():
+        self.adopted = self._adopt()
+        if not self.adopted:
             self._java = self._java or find_java()
             self._start_master()
         for host, (cores, memory_mib) in self._first.items():
