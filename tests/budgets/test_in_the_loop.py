@@ -6,9 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from penstock.budgets import Custom, RemoteCost
 from penstock.controller.budgeting import LatencyBudgeting
 from penstock.controller.journal import Journal
 from penstock.controller.loop import NewBudgets
+from penstock.infrastructure.deployment import Deployment
 from penstock.policies.view import View
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology import (
@@ -102,3 +104,29 @@ def test_a_topology_without_a_bound_has_no_budgets() -> None:
     budgeting = Recorded(LatencyBudgeting())
     simulate(topology, duration_s=120.0, budgeting=budgeting)
     assert budgeting.answers == []
+
+
+def a_loop_view(budgets: dict[str, float]) -> View:
+    topology = a_topology(Choice("constant", {"level_per_s": 20.0}))
+    return View(now_s=600.0, topology=topology, deployment=Deployment(), budgets=budgets)
+
+
+def test_a_wrong_cost_function_does_not_stop_the_loop_and_is_told_once() -> None:
+    budgeting = LatencyBudgeting(
+        source_rates_per_s={"s": 20.0}, costs={"score": Custom(lambda latency_s: -latency_s)}
+    )
+    before = {"parse": 1.0, "score": 3.0, "store": 2.0}
+    told = budgeting(a_loop_view(before))
+    assert told is not None
+    assert dict(told.budgets) == before
+    assert "the budgets stand: the cost of unit 'score'" in told.reason
+    assert "is negative" in told.reason
+    assert budgeting(a_loop_view(before)) is None
+
+
+def test_a_silent_unit_without_a_last_budget_gets_its_slo() -> None:
+    silent = {"score": RemoteCost("http://127.0.0.1:9/cost", retries=0)}
+    found = LatencyBudgeting(source_rates_per_s={"s": 20.0}, costs=silent)(a_loop_view({}))
+    assert found is not None
+    assert found.budgets["score"] == 1.0
+    assert "unit score keeps its last budget, 1 s" in found.reason

@@ -239,8 +239,8 @@ def distribute(
     """Budgets by unit for the topology's bounds; unlike `solve` it always has an answer for a running system.
 
     A unit beyond its capacity is budgeted as if nearly full. Where a bound is out of reach, the smallest
-    that works is distributed instead. A unit whose cost function does not answer keeps its last budget.
-    The notes say all of it.
+    that works is distributed instead. A unit whose cost function does not answer keeps its last budget, or
+    its SLO where it has had none. The notes say all of it.
     """
     notes: list[str] = []
     able: dict[str, Load] = {}
@@ -257,12 +257,13 @@ def distribute(
     problem = problem_of(
         topology, loads=able, step_s=step_s, overhead_s=overhead_s, costs=costs, fixed_s=fixed_s
     )
+    slos_s = {unit.name: topology.unit_slo_s(unit.name) for unit in topology.units}
     while True:
         try:
             solution = solve(
                 problem,
                 solver,
-                last_budgets_s=None if last is None else last.budgets_s,
+                last_budgets_s=slos_s | (dict(last.budgets_s) if last is not None else {}),
                 last_costs=None if last is None else last.solution.costs,
             )
             break
@@ -276,7 +277,10 @@ def distribute(
                 ),
             )
     budgets_s = _stretched(problem, solution, fixed={*(fixed_s or {}), *solution.kept})
-    notes += [f"unit {name} keeps its last budget: {why}" for name, why in solution.kept.items()]
+    notes += [
+        f"unit {name} keeps its last budget, {solution.budgets_s[name]:g} s: {why}"
+        for name, why in solution.kept.items()
+    ]
     text = (
         f"{reason}: {solution.solver} gives {solution.cost:.4g} an hour"
         + (f"; {'; '.join(notes)}" if notes else "")

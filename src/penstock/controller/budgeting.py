@@ -6,6 +6,7 @@ the journal with its reason. Between two distributions the budgets stand, so tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from itertools import dropwhile
 
@@ -20,7 +21,10 @@ from penstock.budgets.distribution import (
 )
 from penstock.budgets.remote import RemoteCost
 from penstock.controller.loop import NewBudgets
+from penstock.errors import PenstockError
 from penstock.policies.view import View
+
+LOG = logging.getLogger("penstock.budgets")
 
 AVERAGE_S = 120.0
 """The span over which loads are averaged before they are compared with the threshold."""
@@ -49,6 +53,7 @@ class LatencyBudgeting:
         self._costs = dict(costs or {})
         self._fixed_s = dict(fixed_s or {})
         self._overhead_s = overhead_s
+        self._trouble = ""
         self.last: Distribution | None = None
 
     def __call__(self, view: View) -> NewBudgets | None:
@@ -64,18 +69,30 @@ class LatencyBudgeting:
         for function in self._costs.values():
             if isinstance(function, RemoteCost):
                 function.refresh()
-        self.last = distribute(
-            view.topology,
-            loads,
-            reason=reason,
-            solver=self._solver,
-            step_s=self._step_s,
-            last=self.last,
-            costs=self._costs,
-            fixed_s=self._fixed_s,
-            overhead_s=self._overhead_s,
-        )
+        try:
+            self.last = distribute(
+                view.topology,
+                loads,
+                reason=reason,
+                solver=self._solver,
+                step_s=self._step_s,
+                last=self.last,
+                costs=self._costs,
+                fixed_s=self._fixed_s,
+                overhead_s=self._overhead_s,
+            )
+        except PenstockError as error:
+            return self._stand(view, str(error))
+        self._trouble = ""
         return NewBudgets(self.last.budgets_s, self.last.reason)
+
+    def _stand(self, view: View, trouble: str) -> NewBudgets | None:
+        """A wrong cost function must not stop the loop: the budgets stand, and the journal says why, once."""
+        LOG.warning("budgets were not distributed: %s", trouble)
+        if trouble == self._trouble or not view.budgets:
+            return None
+        self._trouble = trouble
+        return NewBudgets(view.budgets, f"the budgets stand: {trouble}")
 
     def _loads(self, view: View) -> dict[str, Load]:
         expected = loads_from_sources(view.topology, self._source_rates) if self._source_rates else {}
