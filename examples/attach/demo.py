@@ -107,8 +107,8 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float) -> 
     # The first batch starts Python workers and compiles: the load begins when it is done.
     feeder.lines_per_s = 20
     began_s = time.monotonic()
-    while query.lastProgress is None and query.isActive and time.monotonic() - began_s < 240:
-        time.sleep(0.5)
+    while query.isActive and counted(spark) == 0 and time.monotonic() - began_s < 240:
+        time.sleep(1.0)
     print(f"first batch after {time.monotonic() - began_s:.0f} s", flush=True)
     for load, lines_per_s in (("1×", 80), ("4×", 320), ("1×", 80)):
         feeder.lines_per_s = lines_per_s
