@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.infrastructure.deployment import HOST_ALIVE, HostState
+from penstock.infrastructure.deployment import INSTANCE_COUNTED, HostState
 from penstock.infrastructure.placement import Room
 from penstock.policies.actions import (
     Action,
@@ -40,26 +40,51 @@ class Verdict:
 class _Tally:
     """What this tick has allowed so far, on top of what exists."""
 
-    counts: dict[str, int]
+    view: View
+    counts: dict[str, int] = field(default_factory=dict)
+    """Instances of the units that something was allowed for; `count` knows the others."""
     started: dict[str, int] = field(default_factory=dict)
     stopped: dict[str, int] = field(default_factory=dict)
     room: dict[str, Room] = field(default_factory=dict)
     """Room on each host that takes instances."""
     site_of: dict[str, str] = field(default_factory=dict)
-    """The site of each host that takes instances."""
+    """The site of each host leased in this tick."""
     occupants: dict[str, set[str]] = field(default_factory=dict)
     leased: dict[str, dict[str, int]] = field(default_factory=dict)
     refused_hosts: set[str] = field(default_factory=set)
     released_hosts: set[str] = field(default_factory=set)
-    where: dict[str, str | None] = field(default_factory=dict)
-    """The host of each instance that serves or will serve."""
-    unit_of: dict[str, str] = field(default_factory=dict)
-    """The unit of each of these instances."""
+    gone: set[str] = field(default_factory=set)
+    """Instances that were allowed to stop or to move away."""
+    new: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    """Unit and host of the instances that were allowed to start."""
+
+    def count(self, unit: str) -> int:
+        """Instances of a unit after what was allowed so far."""
+        found = self.counts.get(unit)
+        return len(self.view.deployment.of_unit(unit)) if found is None else found
+
+    def place_of(self, instance: str) -> tuple[str, str | None] | None:
+        """Unit and host of an instance that serves or will serve; None where there is none of this name."""
+        if instance in self.gone:
+            return None
+        if instance in self.new:
+            return self.new[instance]
+        known = self.view.deployment.instances.get(instance)
+        return None if known is None or known.state not in INSTANCE_COUNTED else (known.unit, known.host)
+
+    def inside(self, host: str) -> set[str]:
+        """Names of the instances on a host, free to be changed."""
+        if host not in self.occupants:
+            known = self.view.deployment.counted_by_host.get(host, ())
+            self.occupants[host] = {instance.id for instance in known}
+        return self.occupants[host]
 
 
 def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, ...]:
     """Judge every wish, given as (policy, action), in order."""
-    tally = _tally(view)
+    deployment = view.deployment
+    leased = {site: dict(counts) for site, counts in deployment.leased.items()}
+    tally = _Tally(view, room=dict(deployment.room), leased=leased)
     verdicts = []
     for policy, action in wishes:
         refused = _refusal(action, view, tally)
@@ -69,28 +94,6 @@ def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, 
             tally.refused_hosts.add(action.host)
         verdicts.append(Verdict(action, policy, refused))
     return tuple(verdicts)
-
-
-def _tally(view: View) -> _Tally:
-    deployment = view.deployment
-    tally = _Tally({unit: len(members) for unit, members in deployment.by_unit.items()})
-    for host in deployment.hosts.values():
-        if host.state in HOST_ALIVE:
-            flavours = tally.leased.setdefault(host.site, {})
-            flavours[host.flavour.name] = flavours.get(host.flavour.name, 0) + 1
-            if host.state is not HostState.DRAINING:
-                tally.room[host.id] = Room(host.flavour.cores, host.flavour.memory_mib)
-                tally.site_of[host.id] = host.site
-    for members in deployment.by_unit.values():
-        for instance in members:
-            tally.where[instance.id] = instance.host
-            tally.unit_of[instance.id] = instance.unit
-            if instance.host is not None:
-                tally.occupants.setdefault(instance.host, set()).add(instance.id)
-                if instance.host in tally.room:
-                    left = tally.room[instance.host]
-                    tally.room[instance.host] = left.less(instance.cores, instance.memory_mib)
-    return tally
 
 
 def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
@@ -110,7 +113,8 @@ def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
             or _growth_refusal(action.unit, view, tally)
             or _room_refusal(action.unit, action.host, view, tally)
         )
-    if tally.unit_of.get(action.instance) != action.unit:
+    place = tally.place_of(action.instance)
+    if place is None or place[0] != action.unit:
         return f"instance {action.instance} of unit {action.unit} is not there"
     if _in_blackout(view):
         return "blackout hours"
@@ -122,7 +126,7 @@ def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
 
 
 def _name_refusal(instance: str, view: View, tally: _Tally) -> str | None:
-    if instance in view.deployment.instances or instance in tally.where:
+    if instance in view.deployment.instances or instance in tally.new:
         return f"instance {instance} exists already"
     return None
 
@@ -130,7 +134,7 @@ def _name_refusal(instance: str, view: View, tally: _Tally) -> str | None:
 def _growth_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     """Why a unit may not have one more instance; a unit below its least always may."""
     bounds = view.topology.unit_by_name[unit]
-    count = tally.counts.get(unit, 0)
+    count = tally.count(unit)
     if count >= bounds.max_instances:
         return f"bound: at most {bounds.max_instances} instances"
     if count < max(1, bounds.min_instances):
@@ -141,7 +145,7 @@ def _growth_refusal(unit: str, view: View, tally: _Tally) -> str | None:
 def _shrink_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     """Why a unit may not have one instance less."""
     least = max(1, view.topology.unit_by_name[unit].min_instances)
-    if tally.counts.get(unit, 0) <= least:
+    if tally.count(unit) <= least:
         return f"bound: at least {least} instances"
     signal, most = view.latest(unit), view.topology.loop.hold_backlog
     if most is not None and signal is not None and signal.measurement.waiting > most:
@@ -173,7 +177,7 @@ def _room_refusal(unit: str, host: str | None, view: View, tally: _Tally) -> str
     room = tally.room.get(host)
     if room is None:
         return f"host {host} takes no instances"
-    site = tally.site_of[host]
+    site = tally.site_of.get(host) or view.deployment.hosts[host].site
     if all(site != allowed.name for allowed in view.topology.sites_of(unit)):
         return f"host {host} is at site {site}, where unit {unit} may not run"
     if not room.holds(view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)):
@@ -206,7 +210,7 @@ def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | No
         return f"host {action.host} is not there"
     if action.host in tally.released_hosts:
         return f"host {action.host} is released already"
-    occupants = tally.occupants.get(action.host)
+    occupants = tally.inside(action.host)
     if occupants and view.deployment.hosts[action.host].state is not HostState.FAILED:
         return f"host {action.host} is not empty: {', '.join(sorted(occupants)[:3])}"
     return None
@@ -232,11 +236,11 @@ def _count(action: Action, view: View, tally: _Tally) -> None:
         tally.room.pop(action.host, None)
         tally.released_hosts.add(action.host)
     elif isinstance(action, StartInstance):
-        tally.counts[action.unit] = tally.counts.get(action.unit, 0) + 1
+        tally.counts[action.unit] = tally.count(action.unit) + 1
         tally.started[action.unit] = tally.started.get(action.unit, 0) + 1
         _enter(action.instance, action.unit, action.host, view, tally)
     elif isinstance(action, StopInstance):
-        tally.counts[action.unit] -= 1
+        tally.counts[action.unit] = tally.count(action.unit) - 1
         tally.stopped[action.unit] = tally.stopped.get(action.unit, 0) + 1
         _leave(action.instance, action.unit, view, tally)
     elif isinstance(action, MigrateInstance):
@@ -245,19 +249,20 @@ def _count(action: Action, view: View, tally: _Tally) -> None:
 
 
 def _enter(instance: str, unit: str, host: str | None, view: View, tally: _Tally) -> None:
-    tally.where[instance] = host
-    tally.unit_of[instance] = unit
+    tally.new[instance] = (unit, host)
+    tally.gone.discard(instance)
     if host is not None:
-        tally.occupants.setdefault(host, set()).add(instance)
+        tally.inside(host).add(instance)
         cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
         tally.room[host] = tally.room[host].less(cores, memory_mib)
 
 
 def _leave(instance: str, unit: str, view: View, tally: _Tally) -> None:
-    host = tally.where.pop(instance, None)
-    tally.unit_of.pop(instance, None)
+    place = tally.place_of(instance)
+    tally.gone.add(instance)
+    host = None if place is None else place[1]
     if host is not None:
-        tally.occupants.get(host, set()).discard(instance)
+        tally.inside(host).discard(instance)
         if host in tally.room:
             known = view.deployment.instances.get(instance)
             cores = view.topology.unit_cores(unit) if known is None else known.cores

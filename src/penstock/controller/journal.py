@@ -12,8 +12,9 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ _ACTION_BY_NAME: Mapping[str, type[Any]] = {
         action_types.Hold,
     )
 }
+
+
+_ACTION_FIELDS = {kind: tuple(known.name for known in fields(kind)) for kind in _ACTION_BY_NAME.values()}
 
 
 def subject_of(action: Action) -> str:
@@ -279,11 +283,21 @@ class Journal:
                 if rows and table is LEASES:
                     self._write_leases({row["host"]: row for row in rows})
                 elif rows:
-                    self._connection.execute(table.insert(), rows)
+                    self._insert(table, rows)
             self._connection.commit()
         self._leased.update(row["host"] for row in self._rows.get(LEASES.name, ()))
         self._rows.clear()
         self._intended.clear()
+
+    def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+        """Insert rows that all have the same columns, without what SQLAlchemy does for each single one."""
+        columns = tuple(rows[0])
+        compiled = table.insert().compile(self._engine, column_keys=columns)
+        if compiled.positional:
+            order = itemgetter(*(compiled.positiontup or ()))
+            self._connection.exec_driver_sql(str(compiled), [order(row) for row in rows])
+        else:
+            self._connection.exec_driver_sql(str(compiled), rows)
 
     def _write_leases(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """A lease is one row for all its life, so that leases stay in the order they were made in."""
@@ -335,7 +349,8 @@ class Journal:
             result = self._connection.execute(
                 sa.select(found).where(found.c.run == self.run).order_by(found.c.id)
             )
-            return [dict(row) for row in result.mappings()]
+            names = tuple(result.keys())
+            return [dict(zip(names, row, strict=True)) for row in result]
 
     def leases(self) -> tuple[Lease, ...]:
         """Every lease of the run."""
@@ -454,7 +469,8 @@ def _action_row(run: str, at_s: float, verdict: Verdict) -> dict[str, Any]:
     return {
         "run": run, "at_s": at_s, "kind": type(action).__name__, "policy": verdict.policy,
         "unit": getattr(action, "unit", None), "subject": subject_of(action), "reason": action.reason,
-        "status": status, "refused": verdict.refused, "payload": json.dumps(asdict(action)),
+        "status": status, "refused": verdict.refused,
+        "payload": json.dumps({name: getattr(action, name) for name in _ACTION_FIELDS[type(action)]}),
     }  # fmt: skip
 
 

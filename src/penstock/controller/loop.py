@@ -157,10 +157,11 @@ class Controller:
         view = self.state.view(deployment, now_s, ())
         wishes: list[tuple[str, Action]] = [("controller", action) for action in _housekeeping(view)]
         seen = _after(view, [action for _, action in wishes])
-        for policy, units in self._groups:
+        for number, (policy, units) in enumerate(self._groups, 1):
             actions = policy.decide(replace(seen, units=units))
             wishes += [(policy.name, action) for action in actions]
-            seen = _after(seen, actions)
+            if number < len(self._groups):
+                seen = _after(seen, actions)
         verdicts = guard(tuple(wishes), view)
         if not self.topology.loop.advisory:
             return verdicts
@@ -228,6 +229,8 @@ class Controller:
             self._enact(restored.intended, self._clock.now_s())
 
     def _log(self, now_s: float, verdicts: Sequence[Verdict]) -> None:
+        if not LOG.isEnabledFor(logging.INFO):
+            return
         for verdict in verdicts:
             if isinstance(verdict.action, Hold):
                 LOG.debug("%.0f s hold %s: %s", now_s, verdict.action.unit, verdict.action.reason)

@@ -69,6 +69,28 @@ INSTANCE_TRANSITIONS: Mapping[InstanceState, frozenset[InstanceState]] = {
     InstanceState.FAILED: frozenset(),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room left on a host: cores and memory."""
+
+    cores: float
+    memory_mib: int
+
+    def holds(self, cores: float, memory_mib: int) -> bool:
+        """Whether an instance of these needs fits."""
+        # Needs such as 0.1 + 0.2 cores must not fail on the last bit.
+        return self.cores >= cores - 1e-9 and self.memory_mib >= memory_mib
+
+    def less(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is placed."""
+        return Room(self.cores - cores, self.memory_mib - memory_mib)
+
+    def more(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is gone."""
+        return Room(self.cores + cores, self.memory_mib + memory_mib)
+
+
 HOST_ALIVE = frozenset({HostState.REQUESTED, HostState.STARTING, HostState.UP, HostState.DRAINING})
 INSTANCE_ALIVE = frozenset(
     {InstanceState.REQUESTED, InstanceState.STARTING, InstanceState.RUNNING, InstanceState.RETIRING}
@@ -151,6 +173,38 @@ class Deployment:
             if instance.host is not None and instance.state in INSTANCE_ALIVE:
                 found.setdefault(instance.host, []).append(instance)
         return {host: tuple(members) for host, members in found.items()}
+
+    @cached_property
+    def counted_by_host(self) -> Mapping[str, tuple[Instance, ...]]:
+        """Instances that serve or will serve, by host: what a host holds once retiring ones are gone."""
+        found: dict[str, list[Instance]] = {}
+        for instance in self.instances.values():
+            if instance.host is not None and instance.state in INSTANCE_COUNTED:
+                found.setdefault(instance.host, []).append(instance)
+        return {host: tuple(members) for host, members in found.items()}
+
+    @cached_property
+    def room(self) -> Mapping[str, Room]:
+        """Room on each host that takes instances, once those that retire are gone."""
+        found = {}
+        for host in self.hosts.values():
+            if host.state in HOST_ALIVE and host.state is not HostState.DRAINING:
+                cores, memory_mib = host.flavour.cores, host.flavour.memory_mib
+                for instance in self.counted_by_host.get(host.id, ()):
+                    cores -= instance.cores
+                    memory_mib -= instance.memory_mib
+                found[host.id] = Room(cores, memory_mib)
+        return found
+
+    @cached_property
+    def leased(self) -> Mapping[str, Mapping[str, int]]:
+        """How many living hosts there are, by site and flavour."""
+        found: dict[str, dict[str, int]] = {}
+        for host in self.hosts.values():
+            if host.state in HOST_ALIVE:
+                counts = found.setdefault(host.site, {})
+                counts[host.flavour.name] = counts.get(host.flavour.name, 0) + 1
+        return found
 
     def of_unit(self, unit: str) -> tuple[Instance, ...]:
         """The unit's instances that serve or will serve."""

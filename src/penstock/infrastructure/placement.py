@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from penstock.infrastructure.deployment import Room
 from penstock.topology.model import HostFlavour, Site, Topology
 
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Room left on a host: cores and memory."""
-
-    cores: float
-    memory_mib: int
-
-    def holds(self, cores: float, memory_mib: int) -> bool:
-        """Whether an instance of these needs fits."""
-        # Needs such as 0.1 + 0.2 cores must not fail on the last bit.
-        return self.cores >= cores - 1e-9 and self.memory_mib >= memory_mib
-
-    def less(self, cores: float, memory_mib: int) -> Room:
-        """The room left after an instance of these needs is placed."""
-        return Room(self.cores - cores, self.memory_mib - memory_mib)
-
-    def more(self, cores: float, memory_mib: int) -> Room:
-        """The room left after an instance of these needs is gone."""
-        return Room(self.cores + cores, self.memory_mib + memory_mib)
+__all__ = ["Room", "flavour_to_lease"]
 
 
 def flavour_to_lease(

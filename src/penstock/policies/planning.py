@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from penstock.infrastructure.deployment import (
-    HOST_ALIVE,
     Deployment,
     Host,
     HostState,
@@ -46,25 +45,17 @@ class Plan:
         self._actions: list[Action] = []
         self._next_host = view.next_host
         self._next_instance = view.next_instance
-        self._gone: set[str] = set()
-        self._leased: dict[str, dict[str, int]] = {}
-        self.room: dict[str, Room] = {}
+        deployment = view.deployment
+        self._leased = {site: dict(counts) for site, counts in deployment.leased.items()}
+        self.room: dict[str, Room] = dict(deployment.room)
         """Room left on each host that takes instances, after everything planned so far."""
-        self.site_of: dict[str, str] = {}
+        self.site_of: dict[str, str] = {host: deployment.hosts[host].site for host in self.room}
         """The site of each host that takes instances."""
+        # Copied out of the deployment where something changes, and only there: most of it never does.
         self._members: dict[str, dict[str, Instance]] = {}
         self._on_host: dict[str, dict[str, Instance]] = {}
-        deployment = view.deployment
-        for host in deployment.hosts.values():
-            if host.state in HOST_ALIVE:
-                counts = self._leased.setdefault(host.site, {})
-                counts[host.flavour.name] = counts.get(host.flavour.name, 0) + 1
-                if host.state is not HostState.DRAINING:
-                    self.room[host.id] = Room(host.flavour.cores, host.flavour.memory_mib)
-                    self.site_of[host.id] = host.site
-        for members in deployment.by_unit.values():
-            for instance in members:
-                self._place(instance)
+        # Hosts with some room: where a thousand hosts are full, a start must not look at each of them.
+        self._with_room = {h: None for h, room in self.room.items() if room.cores > 0 and room.memory_mib > 0}
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -75,15 +66,20 @@ class Plan:
 
     def count(self, unit: str) -> int:
         """Instances of a unit after everything planned so far (retiring ones are gone)."""
-        return len(self._members.get(unit, ()))
+        members = self._members.get(unit)
+        return len(self.view.deployment.of_unit(unit) if members is None else members)
 
     def instances(self, unit: str) -> tuple[Instance, ...]:
         """The unit's instances after everything planned so far, oldest first."""
-        return tuple(self._members.get(unit, {}).values())
+        members = self._members.get(unit)
+        return self.view.deployment.of_unit(unit) if members is None else tuple(members.values())
 
     def on_host(self, host: str) -> tuple[Instance, ...]:
         """Instances on a host after everything planned so far."""
-        return tuple(self._on_host.get(host, {}).values())
+        members = self._on_host.get(host)
+        if members is None:
+            return self.view.deployment.counted_by_host.get(host, ())
+        return tuple(members.values())
 
     def candidates(self, unit: str, exclude: Collection[str] = ()) -> tuple[str, ...]:
         """Hosts at the unit's sites with room for one more instance of it."""
@@ -92,8 +88,10 @@ class Plan:
         allowed = {site.name for site in self.view.topology.sites_of(unit)}
         return tuple(
             host
-            for host, room in self.room.items()
-            if host not in exclude and self.site_of[host] in allowed and room.holds(cores, memory_mib)
+            for host in self._with_room
+            if self.room[host].holds(cores, memory_mib)
+            and self.site_of[host] in allowed
+            and host not in exclude
         )
 
     # -- planning --------------------------------------------------------------------------------
@@ -162,8 +160,8 @@ class Plan:
         self._next_host += 1
         counts = self._leased.setdefault(site.name, {})
         counts[flavour.name] = counts.get(flavour.name, 0) + 1
-        self.room[host] = Room(flavour.cores, flavour.memory_mib)
         self.site_of[host] = site.name
+        self._set_room(host, Room(flavour.cores, flavour.memory_mib))
         self._actions.append(LeaseHost(host, site.name, flavour.name, reason, unit))
         return host
 
@@ -174,6 +172,7 @@ class Plan:
     def release(self, host: str, reason: str) -> None:
         """Give an empty host back."""
         self.room.pop(host, None)
+        self._with_room.pop(host, None)
         self._actions.append(ReleaseHost(host, reason))
 
     def release_empty_hosts(self, reason: str = "no instance is on it") -> None:
@@ -183,7 +182,7 @@ class Plan:
         """
         for host in tuple(self.room):
             known = self.view.deployment.hosts.get(host)
-            if known is not None and known.state is HostState.UP and not self._on_host.get(host):
+            if known is not None and known.state is HostState.UP and not self.on_host(host):
                 self.release(host, reason)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -204,21 +203,40 @@ class Plan:
         return instance
 
     def _place(self, instance: Instance) -> None:
-        self._members.setdefault(instance.unit, {})[instance.id] = instance
+        self._members_of(instance.unit)[instance.id] = instance
         if instance.host is not None:
-            self._on_host.setdefault(instance.host, {})[instance.id] = instance
+            self._inside(instance.host)[instance.id] = instance
             room = self.room.get(instance.host)
             if room is not None:
-                self.room[instance.host] = room.less(instance.cores, instance.memory_mib)
+                self._set_room(instance.host, room.less(instance.cores, instance.memory_mib))
 
     def _remove(self, instance: Instance) -> None:
-        self._gone.add(instance.id)
-        del self._members[instance.unit][instance.id]
+        del self._members_of(instance.unit)[instance.id]
         if instance.host is not None:
-            self._on_host.get(instance.host, {}).pop(instance.id, None)
+            self._inside(instance.host).pop(instance.id, None)
             room = self.room.get(instance.host)
             if room is not None:
-                self.room[instance.host] = room.more(instance.cores, instance.memory_mib)
+                self._set_room(instance.host, room.more(instance.cores, instance.memory_mib))
+
+    def _members_of(self, unit: str) -> dict[str, Instance]:
+        """The unit's instances, free to be changed."""
+        if unit not in self._members:
+            self._members[unit] = {i.id: i for i in self.view.deployment.of_unit(unit)}
+        return self._members[unit]
+
+    def _inside(self, host: str) -> dict[str, Instance]:
+        """The instances on a host, free to be changed."""
+        if host not in self._on_host:
+            known = self.view.deployment.counted_by_host.get(host, ())
+            self._on_host[host] = {i.id: i for i in known}
+        return self._on_host[host]
+
+    def _set_room(self, host: str, room: Room) -> None:
+        self.room[host] = room
+        if room.cores > 0 and room.memory_mib > 0:
+            self._with_room[host] = None
+        else:
+            self._with_room.pop(host, None)
 
 
 def projected(view: View, actions: Sequence[Action]) -> Deployment:
