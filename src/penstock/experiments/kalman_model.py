@@ -23,7 +23,6 @@ from penstock.infrastructure.deployment import Deployment, Host, HostState, Inst
 from penstock.monitoring.measurements import InstanceReading, Measurement
 from penstock.policies.actions import Action, Hold, StartInstance, StopInstance
 from penstock.topology.model import (
-    Choice,
     HostFlavour,
     LoopSettings,
     Operator,
@@ -289,11 +288,6 @@ class TestbedCluster:
             vm_h=self._runs[row].vm_s / 3600.0,
         )
 
-    def demand_ratio(self, unit: str, rate_per_s: float) -> float:
-        """The work that arrives, divided by what the running instances can do: the truth to estimate."""
-        running = int(self._opened[self._by_unit[unit]].sum())
-        return rate_per_s * self.testbed.image_s / max(running, 1)
-
     # --- inside ---
 
     def _enact(self, action: Action, now_s: float) -> str | None:
@@ -305,9 +299,8 @@ class TestbedCluster:
                 return None
             used = {life.slot for life in run.lives.values()}
             slot = next(slot for slot in range(self._free.shape[1]) if slot not in used)
-            # The first instance is there when the run begins; what is measured is the run, not its setup.
-            first = not run.lives and now_s <= 0.0
-            ready_s = now_s if first else now_s + run.random.uniform(*self.testbed.start_s)
+            # Instances a unit starts with are there when the run begins: the run is measured, not its setup.
+            ready_s = now_s if now_s <= 0.0 else now_s + run.random.uniform(*self.testbed.start_s)
             instance = Instance(action.instance, action.unit, HOST, InstanceState.STARTING, requested_s=now_s)
             run.lives[action.instance] = _Life(instance, slot, ready_s)
             self._next_change_s = min(self._next_change_s, ready_s)
@@ -419,34 +412,22 @@ def _stacked(rows: Sequence[Array], filler: float) -> Array:
     return result
 
 
-def topology_of(
-    units: Sequence[str], policy: Choice, chosen: Choice, testbed: Testbed, initial: int = 1
-) -> Topology:
-    """One unit a seed, all with the same policy and filter, on one private cloud."""
+def topology_of(units: Sequence[Unit], testbed: Testbed) -> Topology:
+    """The units, each a testbed of its own, on one private cloud read at 2 Hz."""
     operators = tuple(
         Operator(
-            unit, ("images",), slo_s=testbed.image_slo_s, memory_mib=1024, stateful=True,
+            unit.name, ("images",), slo_s=testbed.image_slo_s, memory_mib=1024, stateful=True,
             service=Service(testbed.image_s, testbed.image_cv),
         )
         for unit in units
     )  # fmt: skip
     cloud = len(units) * 2 * testbed.most_instances
+    flavour = HostFlavour(HOST, float(cloud), cloud * 1024, Decimal(0))
     return Topology(
         "paper-001",
         sources=(Source("images"),),
         operators=operators,
-        units=tuple(
-            Unit(
-                unit, (unit,), policy=policy, filter=chosen, max_instances=testbed.most_instances,
-                initial_instances=initial,
-            )
-            for unit in units
-        ),
-        sites=(
-            Site(
-                HOST, btu_s=86400.0, max_hosts=1,
-                flavours=(HostFlavour(HOST, float(cloud), cloud * 1024, Decimal(0)),),
-            ),
-        ),
+        units=tuple(units),
+        sites=(Site(HOST, btu_s=86400.0, max_hosts=1, flavours=(flavour,)),),
         loop=LoopSettings(monitoring_s=testbed.reading_s, provisioning_s=testbed.reading_s),
-    )  # fmt: skip
+    )

@@ -6,6 +6,7 @@ do the paper's Tables 3 to 5 add up (28.5 events on Square move some 160 instanc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,12 +16,14 @@ import numpy as np
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal, Restored, TickRecord
 from penstock.controller.loop import Controller, Tick
-from penstock.experiments.kalman_model import RunResult, Testbed, TestbedCluster, topology_of
+from penstock.experiments.kalman_model import HOST, RunResult, Testbed, TestbedCluster, topology_of
+from penstock.filters.sensitivities import fit_sensitivities
+from penstock.monitoring.measurements import Signal
 from penstock.policies.actions import StartInstance, StopInstance
-from penstock.topology.model import Choice
+from penstock.topology.model import Choice, Unit
 from penstock.workload.curve import RateCurve
 from penstock.workload.model import Pattern, Workload
-from penstock.workload.patterns import Pyramid, Square
+from penstock.workload.patterns import Pyramid, Square, Stepwise
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,19 @@ class LabLike(Pattern):
         return RateCurve(edges, rate[:-1], rate[1:], repeats=True)
 
 
+@dataclass(frozen=True)
+class FullLoad(Pattern):
+    """Square's upper level from the first moment on: a start under saturation."""
+
+    name: ClassVar[str] = "full_load"
+
+    def shape(self) -> RateCurve:
+        """One level."""
+        return RateCurve.steps((65.0,), 1000.0)
+
+
 WORKLOADS: Mapping[str, Workload] = {"Pyramid": Pyramid(), "Square": Square(), "Lab": LabLike()}
+OTHER_WORKLOADS: Mapping[str, Workload] = {"Full load": FullLoad()}
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,8 @@ class Configuration:
     policy: Choice
     rules: str = ""
     """Which set of rules it belongs to."""
+    label: str = ""
+    """What the tables call it."""
     initial: int = 1
 
 
@@ -88,6 +105,17 @@ class Trail:
     estimated: list[float] = field(default_factory=list)
     demand: list[float] = field(default_factory=list)
     """The work that arrives over what the running instances can do."""
+    images_per_s: list[float] = field(default_factory=list)
+
+    def add(self, tick: Tick, signal: Signal, work: float) -> None:
+        """One more tick of a unit, at which so many instances' work arrived."""
+        readings = signal.measurement.readings
+        self.at_s.append(tick.at_s)
+        self.instances.append(len(tick.deployment.of_unit(signal.unit)))
+        self.read.append(sum(r.cpu_ratio or 0.0 for r in readings) / max(len(readings), 1))
+        self.estimated.append(math.nan if signal.cpu_ratio is None else signal.cpu_ratio)
+        self.demand.append(work / max(len(readings), 1))
+        self.images_per_s.append(signal.measurement.arrival_rate_per_s)
 
 
 class Record(Journal):
@@ -111,20 +139,28 @@ class Record(Journal):
         return None
 
 
-def run_configuration(
-    configuration: Configuration, seeds: int, testbed: Testbed | None = None, first_seed: int = 0
-) -> tuple[list[SeedResult], Trail]:
-    """Run all seeds of a configuration side by side; results by seed and the first seed's trail."""
+def run_side_by_side(
+    cells: Mapping[str, tuple[Configuration, int]], testbed: Testbed | None = None, trails: int = 1
+) -> tuple[dict[str, SeedResult], dict[str, Trail]]:
+    """Run cells, given by unit name as (configuration, seed), in one loop; results and the first trails."""
     bed = testbed or Testbed()
-    workload = WORKLOADS[configuration.workload]
-    units = [f"seed{seed:02d}" for seed in range(first_seed, first_seed + seeds)]
-    cluster = TestbedCluster({u: (workload, first_seed + row) for row, u in enumerate(units)}, bed)
-    topology = topology_of(units, configuration.policy, configuration.filter, bed, configuration.initial)
+    known = {**WORKLOADS, **OTHER_WORKLOADS}
+    workloads = {unit: known[cell.workload] for unit, (cell, _) in cells.items()}
+    cluster = TestbedCluster({unit: (workloads[unit], seed) for unit, (_, seed) in cells.items()}, bed)
+    topology = topology_of(
+        [
+            Unit(
+                unit, (unit,), policy=cell.policy, filter=cell.filter,
+                max_instances=bed.most_instances, initial_instances=cell.initial,
+            )
+            for unit, (cell, _) in cells.items()
+        ],
+        bed,
+    )  # fmt: skip
     journal = Record()
     controller = Controller(topology, cluster, VirtualClock(), journal)
-    events = dict.fromkeys(units, 0)
-    moved = dict.fromkeys(units, 0)
-    trail = Trail()
+    events, moved = dict.fromkeys(cells, 0), dict.fromkeys(cells, 0)
+    followed = {unit: Trail() for unit in list(cells)[:trails]}
 
     def each(tick: Tick) -> None:
         scaled = [
@@ -138,23 +174,75 @@ def run_configuration(
             moved[unit] += 1
         for unit in set(scaled):
             events[unit] += 1
-        if tick.signals:
-            signal = tick.signals[0]
-            readings = signal.measurement.readings
-            rate = float(workload.rate_per_s(np.array([tick.at_s - bed.reading_s / 2]))[0])
-            trail.at_s.append(tick.at_s)
-            trail.instances.append(len(tick.deployment.of_unit(units[0])))
-            trail.read.append(sum(r.cpu_ratio or 0.0 for r in readings) / max(len(readings), 1))
-            trail.estimated.append(np.nan if signal.cpu_ratio is None else signal.cpu_ratio)
-            trail.demand.append(rate * bed.image_s / max(len(readings), 1))
+        for signal in tick.signals[:trails]:
+            unit = signal.unit
+            rate = workloads[unit].rate_per_s(np.array([tick.at_s - bed.reading_s / 2]))
+            followed[unit].add(tick, signal, float(rate[0]) * bed.image_s)
 
     controller.run(bed.duration_s, each)
-    resets = dict.fromkeys(units, 0)
+    resets = dict.fromkeys(cells, 0)
     for _, text in journal.notices:
-        for unit in units:
-            if text.startswith(f"instance {unit}-"):
-                resets[unit] += 1
-    return (
-        [SeedResult(cluster.result(unit), events[unit], moved[unit], resets[unit]) for unit in units],
-        trail,
-    )
+        # "instance seed03-17: …" is about unit seed03.
+        unit = text.removeprefix("instance ").partition(":")[0].rpartition("-")[0]
+        if unit in resets:
+            resets[unit] += 1
+    results = {
+        unit: SeedResult(cluster.result(unit), events[unit], moved[unit], resets[unit]) for unit in cells
+    }
+    return results, followed
+
+
+def run_configuration(
+    configuration: Configuration, seeds: int, testbed: Testbed | None = None, first_seed: int = 0
+) -> tuple[list[SeedResult], Trail]:
+    """Run all seeds of a configuration side by side; results by seed and the first seed's trail."""
+    cells = {f"seed{seed:02d}": (configuration, seed) for seed in range(first_seed, first_seed + seeds)}
+    results, trails = run_side_by_side(cells, testbed)
+    return list(results.values()), next(iter(trails.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a training run taught: the noise of readings under steady load, and b."""
+
+    cpu_std: float
+    memory_std: float
+    sensitivity: tuple[tuple[float, float], ...]
+
+
+def train(testbed: Testbed | None = None, seed: int = 1000) -> Training:
+    """Hold levels with instances enough for all of them; R from within levels, (a, b) by least squares.
+
+    Paper 001 takes R from a steady load and a, b from a regression beforehand. The seed is none of those
+    evaluated. The first seconds of a level are left out of R: there the load is not steady.
+    """
+    bed, count, hold_s = testbed or Testbed(), 10, 30.0
+    levels = Stepwise(levels_per_s=(15.0, 25.0, 35.0, 25.0), hold_s=hold_s)
+    cluster = TestbedCluster({"training": (levels, seed)}, bed)
+    starts = [StartInstance(f"training-{i}", "training", HOST, "training") for i in range(count)]
+    cluster.enact(starts, 0.0)
+    values, inputs, steady = [], [], []
+    last = None
+    for tick in range(1, int(8 * hold_s / bed.reading_s)):
+        at_s = tick * bed.reading_s
+        measurement = cluster.observe(at_s).measurements[0]
+        rate = measurement.arrival_rate_per_s / count
+        inputs.append((rate, 0.0 if last is None else rate - last))
+        last = rate
+        values.append([(reading.cpu_ratio, reading.memory_ratio) for reading in measurement.readings])
+        steady.append(at_s % hold_s > 5.0)
+    z = np.array(values, dtype=np.float64)
+    u = np.array(inputs)
+    level = (np.arange(1, len(z) + 1) * bed.reading_s // hold_s).astype(int)
+    keep = np.array(steady)
+    within = [z[keep & (level == number)].std(axis=0, ddof=1) for number in np.unique(level[keep])[:-1]]
+    noise = np.sqrt(np.mean(np.square(within), axis=(0, 1)))
+    # Counted over half a second, images come in whole numbers while their work spreads over the next
+    # windows; that noise in the input would hide b (0.05 instead of 0.22). So fit on blocks of 5 s.
+    # All instances share the input, and their mean follows it with the least noise.
+    block = int(5.0 / bed.reading_s)
+    blocks = len(z) // block
+    z = z[: blocks * block].mean(axis=1).reshape(blocks, block, 2).mean(axis=1)
+    rates = u[: blocks * block, 0].reshape(blocks, block).mean(axis=1)
+    found = fit_sensitivities(np.column_stack([rates, np.diff(rates, prepend=rates[0])]), z)
+    return Training(float(noise[0]), float(noise[1]), tuple((item.a, item.b) for item in found))
