@@ -1,0 +1,102 @@
+"""The command line as a person uses it: real processes, real files, words instead of tracebacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALLEST = Path(__file__).parents[2] / "examples" / "topologies" / "smallest.yaml"
+
+
+def penstock(*arguments: str | Path, folder: Path, expect: int = 0) -> str:
+    """Run the command in a folder; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", *map(str, arguments)],
+        cwd=folder, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == expect, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_help_lists_every_command_that_the_readme_names(tmp_path: Path) -> None:
+    shown = penstock("--help", folder=tmp_path)
+    for command in (
+        "run",
+        "simulate",
+        "compare",
+        "check",
+        "show",
+        "budget",
+        "policies",
+        "experiment",
+        "cluster",
+    ):
+        assert f" {command} " in shown
+
+
+def test_version_is_the_installed_one(tmp_path: Path) -> None:
+    from importlib.metadata import version
+
+    assert penstock("--version", folder=tmp_path).strip() == f"penstock {version('penstock')}"
+
+
+def test_simulate_leaves_journal_summary_and_report(tmp_path: Path) -> None:
+    shown = penstock("simulate", SMALLEST, "--duration", "10 min", "--out", "here", folder=tmp_path)
+    assert "here/report.html" in shown
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["duration_s"] == 600
+    assert summary["records_in"] > 0
+    for unit in summary["units"].values():
+        assert unit["arrived"] == unit["processed"] + unit["left"]
+    assert (tmp_path / "here" / "journal.db").stat().st_size > 0
+
+
+def test_the_same_seed_gives_the_same_summary(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        penstock("simulate", SMALLEST, "--duration", "10 min", "--seed", "7", "--out", name, folder=tmp_path)
+    assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
+
+
+def test_compare_puts_policies_and_billing_units_side_by_side(tmp_path: Path) -> None:
+    penstock(
+        "compare", SMALLEST, "--policies", "threshold:up_queue=20,down_queue=2,rate", "--btus", "10 min,1 h",
+        "--seeds", "1", "--duration", "10 min", "--out", "here", folder=tmp_path,
+    )  # fmt: skip
+    rows = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert [(row["policy"], row["btu_s"]) for row in rows] == [
+        ("threshold:up_queue=20,down_queue=2", 600), ("threshold:up_queue=20,down_queue=2", 3600),
+        ("rate", 600), ("rate", 3600),
+    ]  # fmt: skip
+    assert all(row["cost_over_clairvoyant"] >= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("simulate", "missing.yaml"), "missing.yaml"),
+        (("simulate", str(SMALLEST), "--policy", "treshold"), 'did you mean "threshold"'),
+        (("simulate", str(SMALLEST), "--policy", "threshold:up=3"), "known: down_queue, up_queue"),
+        (("simulate", str(SMALLEST), "--filter", "kalmann"), "did you mean 'kalman'"),
+        (("simulate", str(SMALLEST), "--duration", "ten"), "expected a duration"),
+        (("simulate", str(SMALLEST), "--out", "/proc/nowhere"), "cannot make the folder"),
+        (("compare", str(SMALLEST), "--seeds", "0"), "at least one seed"),
+        (("experiment", "btus"), 'did you mean "btu"'),
+    ],
+)
+def test_a_mistake_is_told_in_words(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert said in penstock(*arguments, folder=tmp_path, expect=1)
+
+
+@pytest.mark.parametrize("command", ["policies", "filters"])
+def test_lists_show_every_parameter_with_its_meaning(tmp_path: Path, command: str) -> None:
+    shown = penstock(command, folder=tmp_path)
+    for name in {
+        "policies": ("threshold", "up_twice_queue", "btu", "rate"),
+        "filters": ("kalman", "gaussian"),
+    }[command]:
+        assert name in shown
