@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState
+from penstock.infrastructure.deployment import HostState, InstanceState
 from penstock.infrastructure.placement import Room
 from penstock.policies.actions import (
     Hold,
@@ -25,7 +25,7 @@ from penstock.policies.btu import (
     suitability,
     up_trigger,
 )
-from tests.policies.views import a_host, a_signal, a_topology, a_view
+from tests.policies.views import a_host, a_signal, a_topology, a_view, an_instance
 
 LATE = [a_signal(waiting=63, duration_s=d) for d in (0.55, 0.60, 0.65, 0.70, 0.74)]
 """Durations that rise towards the SLO of 750 ms: only the prediction exceeds it."""
@@ -345,6 +345,14 @@ def test_a_host_that_another_policy_uses_is_not_emptied():
 def test_with_billing_by_the_second_a_lease_runs_on_by_itself():
     view = a_view(a_topology(btu_s=1.0), on={"h1": ["a"] * 4, "h2": ["a"] * 3}, signals=CALM, remaining_s=0.5)
     assert "ProlongLease" not in kinds(Btu().decide(view))
+
+
+def test_a_host_is_kept_while_an_instance_has_no_host_yet():
+    view = a_view(on={"h1": ["a"], "h2": []}, signals=CALM, remaining_s={"h1": 1800.0, "h2": 50.0})
+    view.deployment.instances["a-9"] = an_instance("a-9", "a", None, view.topology, InstanceState.REQUESTED)
+    actions = Btu().decide(view)
+    assert kinds(actions) == ["ProlongLease"]
+    assert "an instance of a has no host yet" in actions[0].reason
 
 
 def test_migration_stays_at_the_sites_of_the_unit():

@@ -152,6 +152,25 @@ def releasable(instances: int, share: float) -> int:
     return max(int(instances * share + 1e-9), 1) if instances > 1 else 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Among:
+    """What Algorithm 3 needs to know of all units together."""
+
+    fewest: int
+    most: int
+    scalings: int
+
+    @staticmethod
+    def of(plan: Plan) -> _Among:
+        counts = [plan.count(unit) for unit in plan.view.units]
+        scalings = plan.view.scalings
+        return _Among(
+            min(counts, default=0),
+            max(counts, default=0),
+            sum(scalings.get(unit, 0) for unit in plan.view.units),
+        )
+
+
 # -- the policy ----------------------------------------------------------------------------------
 
 
@@ -295,7 +314,7 @@ class Btu:
 
     # -- shrinking: Algorithm 3 decides, Figure 5 empties the host --------------------------------
 
-    def _utility(self, plan: Plan, unit: str) -> float:
+    def _utility(self, plan: Plan, unit: str, among: _Among) -> float:
         """Algorithm 3 for a unit, after what was planned so far."""
         view = plan.view
         signal = view.latest(unit)
@@ -312,16 +331,15 @@ class Btu:
             used = signal.cpu_ratio * count / (count - 1)
             if used > self.most_used_ratio:
                 return INFEASIBLE
-        counts = [plan.count(name) for name in view.units]
         return shrink_utility(
             count,
-            min(counts),
-            max(counts),
+            among.fewest,
+            among.most,
             measurement.duration_s or 0.0,
             view.slo_s(unit),
             waiting,
             view.scalings.get(unit, 0),
-            sum(view.scalings.get(name, 0) for name in view.units),
+            among.scalings,
             float(view.topology.loop.penalty),
             self.weights,
         )
@@ -329,11 +347,12 @@ class Btu:
     def _shrinkable(self, plan: Plan, growing: frozenset[str]) -> list[tuple[float, Instance]]:
         """Instances that may stop to make room, from the unit of highest utility on, newest first."""
         found: list[tuple[float, Instance]] = []
+        among = _Among.of(plan)
         for unit in plan.view.units:
             least = max(1, plan.view.topology.unit_by_name[unit].min_instances)
             if unit in growing or plan.count(unit) <= least:
                 continue
-            utility = self._utility(plan, unit)
+            utility = self._utility(plan, unit, among)
             if utility > 0:
                 found.extend((utility, instance) for instance in reversed(plan.instances(unit)))
         found.sort(key=lambda item: -item[0])
@@ -346,10 +365,11 @@ class Btu:
         undecided = set(judged)
         # The cap counts for the whole decision, however many hosts end in it.
         allowance: dict[str, int] = {}
+        among = _Among.of(plan)
         for unit in view.units if judged else ():
             least = max(1, view.topology.unit_by_name[unit].min_instances)
             spare = plan.count(unit) - least
-            if unit not in growing and spare > 0 and self._utility(plan, unit) > 0:
+            if unit not in growing and spare > 0 and self._utility(plan, unit, among) > 0:
                 allowance[unit] = min(spare, releasable(plan.count(unit), self.release_ratio))
         for host in judged:
             undecided.discard(host)
