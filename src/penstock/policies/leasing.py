@@ -70,11 +70,11 @@ def emptied(
     stoppable = dict(may_stop)
     rooms = {name: room for name, room in plan.room.items() if name != host and name not in exclude}
     site = plan.site_of.get(host)
-    for unit in topology.units:
-        if any(instance.host is None for instance in plan.instances(unit.name)) and site in {
-            allowed.name for allowed in topology.sites_of(unit.name)
+    for other_unit in topology.units:
+        if any(instance.host is None for instance in plan.instances(other_unit.name)) and site in {
+            allowed.name for allowed in topology.sites_of(other_unit.name)
         }:
-            return f"an instance of {unit.name} has no host yet and may be put on it"
+            return f"an instance of {other_unit.name} has no host yet and may be put on it"
     stops: list[Instance] = []
     stays: list[Instance] = []
     for instance in plan.on_host(host):
