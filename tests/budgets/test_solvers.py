@@ -143,7 +143,17 @@ def test_no_solver_beats_exact_on_mixed_graphs(seed: int, shared: float, step_s:
         found = solve(problem, name)
         assert not broken_paths(problem, found)
         assert exact.cost <= found.cost + 1e-6
-    assert solve(problem, "hull").cost <= exact.cost * 1.01
+    hull = solve(problem, "hull")
+    assert hull.cost <= exact.cost * 1.01
+    assert hull.lower_bound is not None
+    assert hull.lower_bound <= exact.cost + 1e-6
+
+
+def test_the_lower_bound_is_true_where_hull_points_were_left_out() -> None:
+    problem = random_problem(60, 4, kinds=("exponential", "mm1"), bound_factor=5)
+    hull, exact = solve(problem, "hull"), solve(problem, "exact")
+    assert hull.lower_bound is not None
+    assert exact.cost * 0.99 <= hull.lower_bound <= exact.cost + 1e-6
 
 
 @pytest.mark.parametrize("kind", ["mm1", "kingman"])

@@ -159,29 +159,81 @@ class Relaxation:
 
 
 def relax(prepared: Prepared, *, exact: bool = False) -> Relaxation:
-    """Solve the potential programme over lower hulls.
-
-    Variables: a finishing time t for each unit and layer, and for each hull segment how much of it is
-    used. Rows: t_v − t_u − Σ segments_v ≥ least_v + delay_uv for each edge; caps bound t.
-    """
-    network = prepared.network
+    """Solve the potential programme over lower hulls; `exact` uses every choice and every hull point."""
     free = prepared.free
     options = {v: choices(prepared, v, exact=exact) for v in free}
-    share = min(48, max(8, MOST_SEGMENTS // max(1, len(free))))
-    slopes: list[FloatArray] = []
-    widths: list[FloatArray] = []
-    begin = np.zeros(len(network.names) + 1, dtype=np.int64)
-    constant, complete, position = 0.0, True, 0
-    count = np.zeros(len(network.names), dtype=np.int64)
+    share = None if exact else min(48, max(8, MOST_SEGMENTS // max(1, len(free))))
+    hulls = {v: lower_hull(found.steps, found.costs, share) for v, found in options.items()}
+    programme = _programme(prepared, hulls)
+    answer = linprog(
+        programme.objective,
+        A_ub=programme.matrix,
+        b_ub=programme.right,
+        bounds=np.column_stack([np.zeros(len(programme.upper)), programme.upper]),
+        method="highs-ds",
+        # Presolve takes longer than it saves on this structure.
+        options={"presolve": False},
+    )
+    if answer.x is None:
+        raise PenstockError(f"the linear programme over {len(free)} units gave no answer: {answer.message}")
+    steps = prepared.least.astype(np.float64)
+    used = np.concatenate([[0.0], np.cumsum(answer.x[: programme.segments])])
     for v in free:
-        found = options[v]
-        hull = lower_hull(found.steps, found.costs, None if exact else share)
-        complete = complete and found.complete and hull.whole
-        slopes.append(hull.slopes)
-        widths.append(hull.widths)
+        steps[v] += used[programme.begin[v] + len(hulls[v].widths)] - used[programme.begin[v]]
+    # What a step of a unit is worth is the sum of the prices of the rows it stands in.
+    prices = np.zeros(len(prepared.network.names))
+    np.add.at(prices, programme.owner, -answer.ineqlin.marginals)
+    lower = math.fsum(float(found.costs[0]) for found in options.values()) + float(answer.fun)
+    lower += math.fsum(prepared.fixed_costs.values())
+    complete = all(found.complete for found in options.values())
+    if complete and not all(hull.whole for hull in hulls.values()):
+        complete = len(free) <= WIDE  # beyond that the correction takes longer than it is worth
+        if complete:
+            lower += math.fsum(_overrated(options[v], hulls[v], float(prices[v])) for v in free)
+    return Relaxation(steps, prices, lower, options, complete)
+
+
+def _overrated(found: Choices, hull: Segments, price: float) -> float:
+    """What a unit's left-out hull points could save at a price, as a number ≤ 0.
+
+    By duality the programme's value is the sum over units of min c(x) + π·x, plus a constant in π. Taking
+    each minimum over all choices instead of the kept ones makes it a lower bound again.
+    """
+    if hull.whole:
+        return 0.0
+    rest = np.concatenate([[0.0], np.cumsum((hull.slopes + price) * hull.widths)])
+    kept = float(found.costs[0]) + price * float(found.steps[0]) + float(rest.min())
+    return min(0.0, float((found.costs + price * found.steps).min()) - kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Programme:
+    """min objective·z with matrix·z ≤ right and 0 ≤ z ≤ upper: first the segments, then the times."""
+
+    objective: FloatArray
+    matrix: csc_matrix
+    right: FloatArray
+    upper: FloatArray
+    segments: int
+    begin: IntArray
+    """By unit, its first segment."""
+    owner: IntArray
+    """By row, the unit whose segments stand in it."""
+
+
+def _programme(prepared: Prepared, hulls: Mapping[int, Segments]) -> _Programme:
+    """The potential programme.
+
+    Variables: how much of each hull segment is used, and a finishing time t for each unit and layer. Rows:
+    Σ segments_v + t_u − t_v ≤ −(least_v + delay_uv) for each edge; releases have no t_u; caps bound t.
+    """
+    network = prepared.network
+    begin = np.zeros(len(network.names), dtype=np.int64)
+    count = np.zeros(len(network.names), dtype=np.int64)
+    position = 0
+    for v, hull in hulls.items():
         begin[v], count[v] = position, len(hull.widths)
         position += len(hull.widths)
-        constant += float(found.costs[0])
     segments = position
     owners: list[int] = []
     before: list[int] = []
@@ -201,10 +253,9 @@ def relax(prepared: Prepared, *, exact: bool = False) -> Relaxation:
                 before.append(u)
                 ends.append(time_of[v])
                 delays.append(delay)
-    # As "≤": Σ segments_v + t_u − t_v ≤ −(least_v + delay_uv).
     owner, u_of = np.array(owners, dtype=np.int64), np.array(before, dtype=np.int64)
     row = np.arange(len(owner))
-    right = -(prepared.least[owner] + network.offset[owner] + np.array(delays))
+    # Every row of a unit holds all its segments: their columns, row after row.
     per_row = count[owner]
     segment_rows = np.repeat(row, per_row)
     within = np.arange(len(segment_rows)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
@@ -220,26 +271,15 @@ def relax(prepared: Prepared, *, exact: bool = False) -> Relaxation:
         ),
         shape=(len(row), position),
     )
-    objective = np.concatenate([*slopes, np.zeros(position - segments)])
-    upper = np.concatenate([*widths, np.array(caps)])
-    answer = linprog(
-        objective,
-        A_ub=matrix,
-        b_ub=right,
-        bounds=np.column_stack([np.zeros(position), upper]),
-        method="highs-ds",
-        # Presolve takes longer than it saves on this structure.
-        options={"presolve": False},
+    return _Programme(
+        objective=np.concatenate([*(hull.slopes for hull in hulls.values()), np.zeros(position - segments)]),
+        matrix=matrix,
+        right=-(prepared.least[owner] + network.offset[owner] + np.array(delays)),
+        upper=np.concatenate([*(hull.widths for hull in hulls.values()), np.array(caps)]),
+        segments=segments,
+        begin=begin,
+        owner=owner,
     )
-    if answer.x is None:
-        raise PenstockError(f"the linear programme over {len(free)} units gave no answer: {answer.message}")
-    steps = prepared.least.astype(np.float64)
-    for v in free:
-        steps[v] += float(answer.x[begin[v] : begin[v] + count[v]].sum())
-    prices = np.zeros(len(network.names))
-    np.add.at(prices, owner, -answer.ineqlin.marginals)
-    fixed = math.fsum(prepared.fixed_costs.values())
-    return Relaxation(steps, prices, constant + float(answer.fun) + fixed, options, complete)
 
 
 def solve_hull(problem: BudgetProblem) -> Solution:
