@@ -43,7 +43,7 @@ NOISE_BLOCK = 64
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """The numbers of the testbed. Those the paper does not give were chosen once, before any result."""
+    """The numbers of the testbed: the paper's, and marked as ours where the paper gives none."""
 
     duration_s: float = 2700.0
     """Paper 001, section 3.3: one run lasts 45 minutes."""
