@@ -192,6 +192,7 @@ class UnitDriver:
                         break
                 if self._wanted.stop:
                     running.stop()
+                    query.stop_publishing()
                     self._say("stopped")
                     return EXIT_STOPPED
             except Exception as error:
@@ -226,6 +227,9 @@ class UnitDriver:
                 if time.monotonic() - cleaned_s > 3 * HEARTBEAT_S:
                     query.clean()
                     cleaned_s = time.monotonic()
+                    problem = query.publishing_problem
+                    if problem is not None:
+                        self._say(self._state, f"unit {self.unit}: results cannot be published: {problem}")
             except Exception as error:
                 if not ended:
                     LOG.warning("a heartbeat failed: %s", error)
@@ -304,6 +308,9 @@ def main(arguments: list[str] | None = None) -> int:
     specification = RunSpecification.read(Path(folder))
     if specification.code is not None:
         sys.path.insert(0, specification.code)
+        # Spark starts Python workers beside the driver too (transformWithState); they look here.
+        given = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [specification.code, given]))
     return UnitDriver(specification, Path(folder), unit).run()
 
 
