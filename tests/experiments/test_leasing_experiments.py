@@ -1,13 +1,16 @@
 """The trends of papers 000 and 003, asserted on fewer seeds than the experiments use."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from penstock.cli.assembly import load
 from penstock.experiments import btu, pesp
 from penstock.experiments.ads_clicks import FILE, ads_outcome
 from penstock.experiments.shared_data import shared_file
 from penstock.experiments.taxi_rides import LOCATIONS, REPLAY_S, RIDES, drawn_rides
+from penstock.experiments.visp_topology import visp_topology
 from penstock.monitoring.sla import LEVELS
 from penstock.report.figures import write_figures
 from penstock.topology.model import Choice
@@ -89,6 +92,11 @@ def test_a_report_takes_the_age_of_its_last_position_and_its_analysis():
     analysis = [{"at_s": 10.0, "duration_s": 4.0}, {"at_s": 30.0, "duration_s": 4.0}]
     durations = pesp.report_durations_s([8.0, 21.5, 25.0], last_stage, analysis)
     assert durations == pytest.approx([2.0 + 4.0, 3.5 + 4.0, 5.0 + 4.0])
+
+
+def test_the_example_file_is_the_topology_of_the_experiment():
+    root = Path(__file__).parents[2]
+    assert load(root / "examples/topologies/factory_model.yaml") == visp_topology(policy=Choice("btu"))
 
 
 def test_walks_are_drawn_where_the_published_ones_are_absent(monkeypatch):

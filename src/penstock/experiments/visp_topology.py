@@ -15,7 +15,6 @@ from penstock.topology.model import (
     HostFlavour,
     LoopSettings,
     Operator,
-    Service,
     Site,
     Source,
     Topology,
@@ -93,13 +92,13 @@ def visp_topology(
         Operator(
             row.name,
             row.inputs,
-            # The SLO is the mean duration, so about half of the records keep it at best.
+            # The SLO is the mean duration (a service time that is not given has it as its mean), so about
+            # half of the records keep it at best.
             slo_s=row.duration_s,
             cores=row.cpu_shares / SHARES_PER_CORE / slots,
             memory_mib=row.memory_mib,
             stateful=True,
             ratio=row.ratio,
-            service=Service(row.duration_s),
         )
         for row in TABLE_2
     )
