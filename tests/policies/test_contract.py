@@ -358,3 +358,24 @@ def test_parameters_are_frozen_and_documented(name):
     assert isinstance(policy, view_module.Policy)
     assert hash(policy) == hash(make_policy(Choice(name)))
     assert (type(policy).__doc__ or "").strip()
+
+
+@pytest.mark.parametrize(
+    ("action", "complaint"),
+    [
+        (StopInstance("a-1", "a", "why"), "a has 0 instances left"),
+        (StartInstance("a-9", "a", "h1", "why"), "does not fit on h1"),
+        (StartInstance("a-9", "a", "h7", "why"), "takes no instances"),
+        (StartInstance("b-2", "b", None, "why"), "not a new name"),
+        (LeaseHost("h9", "c", "m", "why", "a"), "exceeds its 1 hosts"),
+        (ReleaseHost("h1", "why"), "is released with"),
+        (ProlongLease("h7", "why"), "has no lease"),
+        (Hold("z", "why"), "unit of another policy"),
+        (Hold("a", " "), "has no reason"),
+        (MigrateInstance("a-7", "a-9", "a", None, "why"), "is not there"),
+    ],
+)
+def test_the_checks_notice_what_no_policy_may_do(action, complaint):
+    topology = a_topology(units=("a", "b"), max_hosts=1)
+    view = a_view(topology, on={"h1": ["a", "b", "b", "b"]})
+    assert any(complaint in told for told in broken_promises(view, (action,)))
