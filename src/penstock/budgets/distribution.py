@@ -276,7 +276,7 @@ def distribute(
                     for b in problem.bounds
                 ),
             )
-    budgets_s = _stretched(problem, solution, fixed={*(fixed_s or {}), *solution.kept})
+    budgets_s = granted(solution)
     notes += [
         f"unit {name} keeps its last budget, {solution.budgets_s[name]:g} s: {why}"
         for name, why in solution.kept.items()
@@ -288,13 +288,14 @@ def distribute(
     return Distribution(budgets_s, dict(loads), solution, text, tuple(notes))
 
 
-def _stretched(problem: BudgetProblem, solution: Solution, fixed: set[str]) -> dict[str, float]:
+def granted(solution: Solution) -> dict[str, float]:
     """The budgets with what is left of the bounds handed out too: the same instances keep them all the more.
 
     A unit grows by its slack over the longest path through it. On any path slack is no larger and the sum no
     smaller than for the units on it, so the growths add up to no more than what the path has left.
     """
-    bounds_s = [bound.bound_s for bound in problem.bounds]
+    bounds_s = [bound.bound_s for bound in solution.problem.bounds]
+    fixed = {unit.name for unit in solution.problem.units if unit.fixed_s is not None} | set(solution.kept)
     found = {}
     for name, budget_s in solution.budgets_s.items():
         slack_s = solution.slack_s[name]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.budgets import SOLVERS, Load, Solution, loads_from_sources, problem_of, solve
+from penstock.budgets import SOLVERS, Load, Solution, granted, loads_from_sources, problem_of, solve
 from penstock.cli.assembly import load
 from penstock.cli.console import console as open_console
 from penstock.controller.budgeting import LatencyBudgeting
@@ -117,18 +117,21 @@ def budget_table(topology: Topology, loads: Mapping[str, Load], solution: Soluti
             + f" an hour, {_quality(solution)}; step {format_duration(solution.problem.step_s)}; "
             + f"{solution.calls:,} cost-function calls"
             + (f", {solution.fee:.4g} in fees" if solution.fee else "")
+            + "\nbudget: the least that needs these instances; granted: with what is left of the bound, "
+            + "as units get it in the loop"
         ),
     )
     table.add_column("unit")
     table.add_column("policy")
-    for name in ("load", "service", "budget", "share", "instances", "cost/h", "slack"):
+    for name in ("load", "service", "budget", "instances", "cost/h", "slack", "granted", "share"):
         table.add_column(name, justify="right")
     longest_s = max(bound.bound_s for bound in solution.problem.bounds)
+    given_s = granted(solution)
     for unit in topology.units_in_order:
         name, found = unit.name, loads[unit.name]
         if name not in solution.budgets_s:
             table.add_row(
-                name, unit.policy.name, f"{found.arrival_rate_per_s:.4g}/s", "", "no bound", *[""] * 4
+                name, unit.policy.name, f"{found.arrival_rate_per_s:.4g}/s", "", "no bound", *[""] * 5
             )
             continue
         count = solution.parallelism[name]
@@ -138,16 +141,18 @@ def budget_table(topology: Topology, loads: Mapping[str, Load], solution: Soluti
             f"{found.arrival_rate_per_s:.4g}/s",
             format_duration(found.service_s),
             format_duration(solution.budgets_s[name]),
-            f"{solution.budgets_s[name] / longest_s:.0%}",
             "" if count is None else str(count),
             f"{solution.costs[name]:.4g}",
             format_duration(solution.slack_s[name]),
+            format_duration(given_s[name]),
+            f"{given_s[name] / longest_s:.0%}",
         )
     return table
 
 
 def described(topology: Topology, loads: Mapping[str, Load], solution: Solution) -> dict[str, Any]:
     """The answer as plain numbers and strings, for JSON."""
+    given_s = granted(solution)
     return {
         "topology": topology.name,
         "solver": solution.solver,
@@ -166,6 +171,7 @@ def described(topology: Topology, loads: Mapping[str, Load], solution: Solution)
             {
                 "unit": name,
                 "budget_s": budget_s,
+                "granted_s": given_s[name],
                 "instances": solution.parallelism[name],
                 "cost_per_h": solution.costs[name],
                 "slack_s": solution.slack_s[name],
@@ -193,11 +199,13 @@ def budget_page(topology: Topology, loads: Mapping[str, Load], solution: Solutio
         _drawing(topology, solution),
         "The darker a unit, the larger its share of the bound; from the sources down.",
     )
+    given_s = granted(solution)
     rows = [
         (
             name,
             topology.unit_by_name[name].policy.name,
             budget_s,
+            given_s[name],
             solution.parallelism[name],
             solution.costs[name],
             solution.slack_s[name],
@@ -206,12 +214,22 @@ def budget_page(topology: Topology, loads: Mapping[str, Load], solution: Solutio
         )
         for name, budget_s in solution.budgets_s.items()
     ]
-    columns = ("unit", "policy", "budget s", "instances", "cost/h", "slack s", "load /s", "service s")
+    columns = (
+        "unit",
+        "policy",
+        "budget s",
+        "granted s",
+        "instances",
+        "cost/h",
+        "slack s",
+        "load /s",
+        "service s",
+    )
     page.table("Budgets", columns, rows, left=2)
     return page
 
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 170, 64, 26, 56
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 220, 62, 30, 54
 
 
 def _drawing(topology: Topology, solution: Solution) -> str:
@@ -256,12 +274,12 @@ def _drawing(topology: Topology, solution: Solution) -> str:
             f'<g><title>{escape(name)}</title><rect x="{x + 2:.1f}" y="{y + 2:.1f}" width="{_WIDTH}" '
             f'height="{_HEIGHT}" rx="7" fill="{fill}" stroke="#5c6b7a"/>'
             f'<text x="{x + _WIDTH / 2:.1f}" y="{y + 28:.1f}" text-anchor="middle" font-weight="600" '
-            f'fill="{ink}">{escape(name if len(name) < 22 else name[:20] + "…")}</text>'
+            f'fill="{ink}">{escape(name if len(name) < 26 else name[:24] + "…")}</text>'
             f'<text x="{x + _WIDTH / 2:.1f}" y="{y + 49:.1f}" text-anchor="middle" font-size="12" '
             f'fill="{ink}">{escape(" · ".join(words) or "no bound")}</text></g>'
         )
     return (
-        f'<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'<div style="overflow-x:auto;text-align:center"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" style="max-width:100%;font-family:system-ui,sans-serif;font-size:14px">'
         f"{''.join(parts)}</svg></div>"
     )
