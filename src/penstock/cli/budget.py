@@ -279,7 +279,8 @@ def _drawing(topology: Topology, solution: Solution) -> str:
             f'fill="{ink}">{escape(" · ".join(words) or "no bound")}</text></g>'
         )
     return (
-        f'<div style="overflow-x:auto;text-align:center"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        '<div style="overflow-x:auto;text-align:center">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" style="max-width:100%;font-family:system-ui,sans-serif;font-size:14px">'
         f"{''.join(parts)}</svg></div>"
     )
