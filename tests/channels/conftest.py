@@ -10,25 +10,7 @@ import pytest
 from penstock.channels.maven import connector_jars
 from penstock.errors import ClusterError
 from penstock.spark.folders import cache_folder
-from penstock.spark.settings import start_session
-
-
-def _end_gateway() -> None:
-    """End the Java process of this Python process, so that the next session may have other jars."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    if context is not None:
-        context.stop()
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            process.stdin.close()
-            process.wait(20)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+from penstock.spark.settings import end_session, start_session
 
 
 @pytest.fixture(scope="package")
@@ -45,10 +27,10 @@ def kafka_jars() -> list[Path] | str:
 @pytest.fixture(scope="package")
 def spark(kafka_jars: list[Path] | str) -> Iterator[object]:
     """A plain local session with Penstock's settings."""
-    _end_gateway()
+    end_session()
     settings = {}
     if isinstance(kafka_jars, list):
         settings["spark.jars"] = ",".join(str(jar) for jar in kafka_jars)
     session = start_session("channel-tests", "local[2]", settings=settings, log_level="ERROR")
     yield session
-    _end_gateway()
+    end_session()

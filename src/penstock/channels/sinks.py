@@ -31,11 +31,21 @@ def make_sink(function: str | None, folder: Path, name: str) -> SinkFunction:
     """A sink's function by its text in the topology; relative result folders are below `folder`."""
     if function is None:
         return discard
-    word, _, rest = function.partition(":")
+    word = function.partition(":")[0]
     if word in BUILT_IN:
-        return _folder_sink(folder / (rest or name), BUILT_IN[word])
+        return _folder_sink(result_folder(function, folder, name), BUILT_IN[word])
     found: SinkFunction = load_function(function, f"sink {name}")
     return found
+
+
+def folder_format(function: str | None) -> str | None:
+    """The file format of a built-in sink that writes folders of batches; None for any other sink."""
+    return BUILT_IN.get(function.partition(":")[0]) if function is not None else None
+
+
+def result_folder(function: str, folder: Path, name: str) -> Path:
+    """Where a built-in sink writes; relative folders are below `folder`."""
+    return folder / (function.partition(":")[2] or name)
 
 
 def discard(batch: DataFrame, batch_id: int) -> None:

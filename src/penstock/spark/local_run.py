@@ -97,6 +97,7 @@ class LocalRun:
             while True:
                 try:
                     self.running[name].processAllAvailable()
+                    self.queries[name].publish()
                     self._count(name, self.running[name])
                     break
                 except Exception:
@@ -107,6 +108,7 @@ class LocalRun:
         for name, running in self.running.items():
             with contextlib.suppress(Exception):
                 running.stop()
+            self.queries[name].stop_publishing()
             self._count(name, running)
 
     def result(self) -> LocalResult:

@@ -34,6 +34,7 @@ from penstock.spark.heartbeat import HeartbeatServer
 from penstock.spark.local_cluster import LocalCluster
 from penstock.spark.local_run import start_feeders
 from penstock.spark.processes import ChildProcesses, exit_on_sigterm, log_tail
+from penstock.spark.training import ensure_archive
 from penstock.spark.unit_driver import RunSpecification
 from penstock.spark.unit_plan import RunFolders, generated_sources, plan_unit
 from penstock.topology.model import Topology
@@ -370,6 +371,7 @@ def run_topology(
         "bootstrap": bootstrap,
         "settings": dict(settings or {}),
     }
+    ensure_archive()
     (folder / OPTIONS).write_bytes(pickle.dumps(options))
     (folder / RESULT).unlink(missing_ok=True)
     watched = ChildProcesses(f"{plan.name}-controller")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME, enveloped, kept
 from penstock.channels.feeder import DEFAULT_SCHEMA
-from penstock.channels.files import FilesChannel, FilesConsumption
+from penstock.channels.files import TIMESTAMP_FORMAT, FilesChannel, FilesConsumption
 from penstock.channels.kafka import KafkaChannel
 from penstock.channels.model import RecordChannel, Stream
+from penstock.channels.publishing import Publisher
 from penstock.channels.registry import make_channel
 from penstock.channels.schemas import fitted
-from penstock.channels.sinks import load_function, make_sink
+from penstock.channels.sinks import folder_format, load_function, make_sink, result_folder
 from penstock.errors import ConfigurationError
 from penstock.topology.model import Channel, Operator, Sink, Topology
 
@@ -230,6 +231,7 @@ class UnitQuery:
         self._channels: dict[str, RecordChannel] = {}
         self._feeds = FilesChannel(folders.sources, format="json")
         self._consumptions: list[FilesConsumption] | None = None
+        self._publisher: Publisher | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -254,6 +256,8 @@ class UnitQuery:
         name = self.plan.unit
         to_kafka_only = isinstance(outgoing, KafkaChannel) and not any(outlet.sinks for outlet in outlets)
         branching = self.plan.branching
+        file_format = self._folder_format(outgoing)
+        self.stop_publishing()
         if isinstance(outgoing, KafkaChannel) and to_kafka_only and (branching is None):
             # The connector's own sink, several edges by its topic column: no callback into Python.
             self.apply(frames)
@@ -263,6 +267,26 @@ class UnitQuery:
                 leaving = leaving.unionAll(more)
             writer = self._counted(leaving).writeStream.format("kafka").options(**outgoing.sink_options())
             frame = leaving
+        elif file_format is not None and not _aggregates(self._only_result(frames)):
+            # Spark's own file sink, and a thread that publishes what it has finished.
+            only = outlets[0]
+            frame = frames[only.operator]
+            if only.streams:
+                frame = fitted(frame, only.streams[0].schema, f"operator {only.operator}")
+            self._publisher = Publisher(
+                self.folders.unit(name) / "staging", self._taking_folders(only, outgoing), file_format
+            )
+            self._publisher.start()
+            writer = (
+                self._counted(frame)
+                .writeStream.format(file_format)
+                .option("path", str(self._publisher.staging))
+                .option("compression", "none")
+                # The sink's log forgets files that were published (and deleted) long ago.
+                .option("retention", "1h")
+            )
+            if file_format == "json":
+                writer = writer.option("timestampFormat", TIMESTAMP_FORMAT)
         else:
             frame, serve = self._served(frames, outgoing, branching)
             writer = self._counted(frame).writeStream.foreachBatch(serve)
@@ -272,6 +296,47 @@ class UnitQuery:
             .option("checkpointLocation", str(self.checkpoint))
             .start()
         )
+
+    def publish(self) -> None:
+        """Make everything finished visible to its takers now, not at the publisher's next look."""
+        if self._publisher is not None:
+            self._publisher.publish()
+
+    def stop_publishing(self) -> None:
+        """Publish what is finished and end the publisher; to be called when the query has ended."""
+        if self._publisher is not None:
+            self._publisher.stop()
+            self._publisher = None
+
+    @property
+    def publishing_problem(self) -> str | None:
+        """Why finished batches cannot be published at present, such as a full disk; None where they are."""
+        problem = self._publisher.problem if self._publisher is not None else None
+        return None if problem is None else str(problem)
+
+    def _only_result(self, frames: dict[str, DataFrame]) -> DataFrame:
+        if any(operator.name not in frames for operator in self.plan.operators):
+            self.apply(frames)
+        return frames[self.plan.outlets[0].operator]
+
+    def _folder_format(self, outgoing: RecordChannel) -> str | None:
+        """The file format, where all that leaves is one operator's records into folders of batches."""
+        if len(self.plan.outlets) != 1:
+            return None
+        only = self.plan.outlets[0]
+        formats = {folder_format(sink.function) for sink in only.sinks}
+        if only.streams:
+            formats.add(outgoing.format if isinstance(outgoing, FilesChannel) else None)
+        return formats.pop() if len(formats) == 1 else None
+
+    def _taking_folders(self, outlet: Outlet, outgoing: RecordChannel) -> list[Path]:
+        folders = [
+            result_folder(str(_own_function(sink, outlet.operator)), self.folders.results, sink.name)
+            for sink in outlet.sinks
+        ]
+        if isinstance(outgoing, FilesChannel):
+            folders += [outgoing.folder(stream) for stream in outlet.streams]
+        return folders
 
     def apply(self, frames: dict[str, DataFrame], only: Iterable[str] | None = None) -> None:
         """Add the results of the unit's operators to `frames`, in order; `only` names those to apply."""
@@ -370,7 +435,7 @@ class UnitQuery:
         outlets = self.plan.outlets
         writers = {outlet.operator: self._writers(outlet, outgoing) for outlet in outlets}
         if len(outlets) == 1:
-            self.apply(frames)
+            self._only_result(frames)
             only = outlets[0]
 
             def serve_one(batch: DataFrame, batch_id: int) -> None:
@@ -413,14 +478,16 @@ class UnitQuery:
             streams = outlet.streams
             writers.append(lambda batch, batch_id: outgoing.append(batch, streams, batch_id))
         for sink in outlet.sinks:
-            # A sink with several inputs is served by each: one folder each keeps batch numbers apart.
-            folder = self.folders.results
-            function = sink.function
-            if len(sink.inputs) > 1 and function is not None and function.startswith(("jsonl:", "parquet:")):
-                word, _, rest = function.partition(":")
-                function = f"{word}:{rest or sink.name}/{outlet.operator}"
-            writers.append(make_sink(function, folder, sink.name))
+            writers.append(make_sink(_own_function(sink, outlet.operator), self.folders.results, sink.name))
         return writers
+
+
+def _own_function(sink: Sink, operator: str) -> str | None:
+    """A sink with several inputs is served by each: a result folder each keeps batch numbers apart."""
+    if len(sink.inputs) > 1 and folder_format(sink.function) is not None:
+        word, _, rest = str(sink.function).partition(":")
+        return f"{word}:{rest or sink.name}/{operator}"
+    return sink.function
 
 
 def _write_all(batch: DataFrame, batch_id: int, writers: list[Callable[[DataFrame, int], None]]) -> None:

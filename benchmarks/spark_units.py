@@ -1,0 +1,297 @@
+"""Units beside hand-written jobs: what composing costs, and what a hop between units costs.
+
+Everything runs in one local session in turns, with the same source files, the same operators and JSON
+results, so that the machine's mood does not decide. A record's latency is the time its result file was
+finished minus its source time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyspark
+
+from penstock.channels.broker import Broker
+from penstock.channels.files import TIMESTAMP_FORMAT, publish
+from penstock.channels.maven import broker_jars, connector_jars
+from penstock.channels.schemas import carried_schema
+from penstock.errors import ClusterError
+from penstock.report.figures import Figure
+from penstock.spark.folders import cache_folder
+from penstock.spark.java import find_java
+from penstock.spark.local_run import LocalRun
+from penstock.spark.settings import end_session, start_session
+from penstock.spark.training import ensure_archive
+from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
+
+TURNS = 3
+FILES = 40
+RECORDS_A_FILE = 10_000
+FILES_A_BATCH = 8
+RATE_PER_S = 500
+LATENCY_S = 12.0
+WARM_UP_S = 4.0
+SCHEMA = "number long, name string"
+
+
+# --- the operators, the same for both ----------------------------------------------------------------------
+
+
+def weigh(records: Any) -> Any:
+    """A projection with some arithmetic and text."""
+    from pyspark.sql import functions as sql
+
+    weight = sql.sqrt(sql.col("number") * 3 + 1) + sql.length("name")
+    return records.withColumn("weight", weight).withColumn("name", sql.upper("name"))
+
+
+def heavy(records: Any) -> Any:
+    """A filter."""
+    return records.filter("weight > 10 OR number % 10 < 9")
+
+
+def figures() -> list[Figure]:
+    """Every claim about units that needs no cluster."""
+    ensure_archive()
+    end_session()
+    settings, kafka = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000"}, True
+    try:
+        jars = connector_jars(cache_folder("jars"), pyspark.__version__)
+        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
+    except ClusterError:
+        kafka = False
+    spark = start_session("benchmark-units", "local[2]", settings=settings, log_level="ERROR")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-benchmark-"))
+    try:
+        found = throughput(spark, folder / "throughput")
+        found += latency(spark, folder / "latency")
+        found += hops(spark, folder / "hops", kafka)
+        return found
+    finally:
+        end_session()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- throughput --------------------------------------------------------------------------------------------
+
+
+def throughput(spark: Any, folder: Path) -> list[Figure]:
+    """Records a second through the same operators, hand-written and as a one-unit topology, in turns."""
+    by_hand, as_unit = [], []
+    lines = _lines(0, FILES * RECORDS_A_FILE, time.time())
+    for turn in range(TURNS + 1):
+        for kind, seconds in (("hand", by_hand), ("unit", as_unit)):
+            place = folder / f"{kind}-{turn}"
+            source = place / "sources" / "numbers" / "all"
+            for number in range(FILES):
+                part = lines[number * RECORDS_A_FILE : (number + 1) * RECORDS_A_FILE]
+                _put(source, part, number)
+            start = _hand_written if kind == "hand" else _one_unit
+            began_s = time.perf_counter()
+            job = start(spark, place)
+            job.drain()
+            seconds.append(time.perf_counter() - began_s)
+            job.stop()
+            shutil.rmtree(place)
+    # The first turn compiles.
+    hand_s, unit_s = statistics.median(by_hand[1:]), statistics.median(as_unit[1:])
+    records = FILES * RECORDS_A_FILE
+    return [
+        Figure("hand-written job, throughput", records / hand_s, unit="records/s"),
+        Figure("one-unit topology, throughput", records / unit_s, unit="records/s"),
+        Figure(
+            "one-unit topology, throughput against hand-written",
+            hand_s / unit_s,
+            ">= 0.95",
+            holds=hand_s / unit_s >= 0.95,
+        ),
+    ]
+
+
+# --- latency -----------------------------------------------------------------------------------------------
+
+
+def latency(spark: Any, folder: Path) -> list[Figure]:
+    """p99 latency of the same operators at a steady rate, hand-written and as a unit, in turns."""
+    by_hand: list[float] = []
+    as_unit: list[float] = []
+    for turn in range(TURNS):
+        for kind, ages_s in (("hand", by_hand), ("unit", as_unit)):
+            place = folder / f"{kind}-{turn}"
+            start = _hand_written if kind == "hand" else _one_unit
+            ages_s += _ages(spark, place, start)
+    hand_s, unit_s = (float(np.percentile(ages_s, 99)) for ages_s in (by_hand, as_unit))
+    return [
+        Figure("hand-written job, p99 latency", hand_s * 1000, unit="ms"),
+        Figure("one-unit topology, p99 latency", unit_s * 1000, unit="ms"),
+        Figure(
+            "one-unit topology, p99 against hand-written",
+            unit_s / hand_s,
+            "<= 1.05",
+            holds=unit_s / hand_s <= 1.05,
+        ),
+    ]
+
+
+def hops(spark: Any, folder: Path, kafka: bool) -> list[Figure]:
+    """Mean latency of two operators fused, and with a hop between them, by kind of channel."""
+    fused: list[float] = []
+    hop: dict[str, list[float]] = {"files": []}
+    broker = None
+    if kafka:
+        with suppress(ClusterError):
+            broker = Broker(folder / "broker", find_java().executable, broker_jars(cache_folder("jars")))
+            broker.start()
+            hop["kafka"] = []
+    try:
+        for turn in range(TURNS):
+            fused += _ages(spark, folder / f"fused-{turn}", _one_unit)
+            for kind, ages_s in hop.items():
+                bootstrap = broker.record().bootstrap if kind == "kafka" and broker is not None else None
+                ages_s += _ages(
+                    spark, folder / f"{kind}-{turn}", lambda s, p, b=bootstrap, k=kind: _two_units(s, p, k, b)
+                )
+    finally:
+        if broker is not None:
+            broker.stop()
+    fused_ms = statistics.mean(fused) * 1000
+    found = [Figure("two operators fused, mean latency", fused_ms, unit="ms")]
+    for kind in ("files", "kafka"):
+        if kind in hop:
+            cost_ms = statistics.mean(hop[kind]) * 1000 - fused_ms
+            found.append(Figure(f"a hop through {kind}, mean cost", cost_ms, unit="ms"))
+        else:
+            found.append(Figure(f"a hop through {kind}, mean cost", "Maven Central is out of reach"))
+    return found
+
+
+def _ages(spark: Any, place: Path, start: Callable[[Any, Path], Job]) -> list[float]:
+    """Ages of the records when their results were finished, in seconds, without the warm-up."""
+    source = place / "sources" / "numbers" / "all"
+    source.mkdir(parents=True, exist_ok=True)
+    job = start(spark, place)
+    stop = threading.Event()
+
+    def feed() -> None:
+        number, batch = 0, 0
+        began_s = time.time()
+        while not stop.wait(max(0.0, began_s + batch * 0.1 - time.time())):
+            count = RATE_PER_S // 10
+            _put(source, _lines(number, count, time.time()), batch)
+            number += count
+            batch += 1
+
+    feeder = threading.Thread(target=feed, daemon=True)
+    began_s = time.time()
+    feeder.start()
+    time.sleep(WARM_UP_S + LATENCY_S)
+    stop.set()
+    feeder.join()
+    job.drain()
+    job.stop()
+    ages_s = []
+    for file in job.results.rglob("*.json"):
+        done_s = file.stat().st_mtime
+        if file.parent.name.startswith("batch-"):
+            # A unit's results are there once their folder is renamed into place.
+            done_s = max(done_s, file.parent.stat().st_ctime)
+        for line in file.read_text().splitlines():
+            sent_s = datetime.fromisoformat(json.loads(line)["source_time"]).timestamp()
+            if sent_s > began_s + WARM_UP_S:
+                ages_s.append(done_s - sent_s)
+    shutil.rmtree(place)
+    return ages_s
+
+
+# --- the jobs ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """A job under way: how to wait until it is done with what there is, how to end it, where results are."""
+
+    drain: Callable[[], None]
+    stop: Callable[[], None]
+    results: Path
+
+
+def _hand_written(spark: Any, place: Path) -> Job:
+    """What one would write without Penstock: Spark's own file source and sink around the operators."""
+    records = (
+        spark.readStream.format("json")
+        .schema(carried_schema(SCHEMA, "numbers"))
+        .option("timestampFormat", TIMESTAMP_FORMAT)
+        .option("maxFilesPerTrigger", FILES_A_BATCH)
+        .load(f"{place / 'sources' / 'numbers' / 'all'}/batch-*")
+    )
+    query = (
+        heavy(weigh(records))
+        .writeStream.format("json")
+        .option("path", str(place / "results"))
+        .option("timestampFormat", TIMESTAMP_FORMAT)
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .start()
+    )
+    return Job(query.processAllAvailable, query.stop, place / "results")
+
+
+def _topology(units: tuple[Unit, ...], channel: Channel) -> Topology:
+    columns = "number long, name string, weight double"
+    return Topology(
+        "benchmark",
+        (Source("numbers", workload=Choice("constant"), schema=SCHEMA),),
+        (
+            Operator("weigh", ("numbers",), f"{__name__}:weigh", schema=columns),
+            Operator("heavy", ("weigh",), f"{__name__}:heavy"),
+        ),
+        (Sink("out", ("heavy",), "jsonl:out"),),
+        units,
+        channels=(channel,),
+    )
+
+
+def _one_unit(spark: Any, place: Path) -> Job:
+    return _started(spark, place, _topology((Unit("all", ("weigh", "heavy")),), Channel("files")))
+
+
+def _two_units(spark: Any, place: Path, kind: str, bootstrap: str | None) -> Job:
+    # One topic for each turn: a broker keeps what the turn before has sent.
+    options = {"prefix": f"benchmark-{place.name}", "partitions": 2} if kind == "kafka" else {}
+    units = (Unit("all", ("weigh",)), Unit("second", ("heavy",)))
+    return _started(spark, place, _topology(units, Channel(kind, kind, options)), bootstrap)
+
+
+def _started(spark: Any, place: Path, topology: Topology, bootstrap: str | None = None) -> Job:
+    run = LocalRun(spark, topology, place, bootstrap)
+    for query in run.queries.values():
+        query.channel(None).max_files_per_batch = FILES_A_BATCH
+    run.start()
+    return Job(run.process_all, run.stop, place / "results")
+
+
+def _lines(first: int, count: int, now_s: float) -> list[str]:
+    sent = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="microseconds")
+    return [
+        f'{{"record_id": "n-{n:09d}", "source_time": "{sent}", "number": {n}, "name": "name-{n % 100}"}}'
+        for n in range(first, first + count)
+    ]
+
+
+def _put(folder: Path, lines: list[str], batch_id: int) -> None:
+    written = folder.parent / f"_writing-{batch_id}"
+    written.mkdir(parents=True, exist_ok=True)
+    file = written / "records.json"
+    file.write_text("\n".join(lines) + "\n")
+    publish(written, [file], len(lines), [folder], batch_id)
