@@ -18,9 +18,10 @@ def started(actions, unit="a"):
     ("signal", "expected"),
     [
         (a_signal(service_s=0.25), 8.0),  # two slots
-        (a_signal(service_s=None, processed=150, waiting=9), 5.0),  # saturated: 10/s by two instances
-        (a_signal(service_s=None, processed=150, waiting=0, cpu_ratio=0.5), 10.0),  # half busy
-        (a_signal(service_s=None, processed=150, waiting=0, cpu_ratio=None), None),
+        (a_signal(service_s=None, processed=150, cpu_ratio=0.5), 10.0),  # 10/s by two, half busy
+        (a_signal(service_s=None, processed=150, waiting=900, cpu_ratio=1.3), 5.0),
+        (a_signal(service_s=None, processed=150, waiting=151, cpu_ratio=None), 5.0),  # saturated
+        (a_signal(service_s=None, processed=150, waiting=150, cpu_ratio=None), None),  # a batch waits
         (a_signal(service_s=None, processed=0, cpu_ratio=0.5), None),
     ],
 )
@@ -101,6 +102,13 @@ def test_a_single_unit_known_by_rates_and_backlog_alone_is_scaled():
     saturated = a_signal(arrived=300, processed=60, waiting=500, service_s=None, cpu_ratio=None)
     # 4/s an instance; 20/s at 80 % and 500 more within 120 s need 7.3 of them.
     assert 1 + started(Rate().decide(a_view(topology, signals={"a": [saturated]}))) == 8
+
+
+def test_a_batch_that_waits_is_no_reason_to_grow_for_ever():
+    # A micro-batch of 150 always waits; four instances do 10/s with 70 % of their time.
+    steady = a_signal(arrived=150, processed=150, waiting=150, service_s=None, cpu_ratio=0.7)
+    view = a_view(on={"h1": ["a"] * 4}, signals={"a": [steady]})
+    assert started(Rate().decide(view)) == 0
 
 
 def test_nothing_is_decided_without_a_load_or_a_rate():

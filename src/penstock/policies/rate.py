@@ -30,7 +30,8 @@ def true_rate_per_s(signal: Signal, running: int, slots: int) -> float | None:
     """Records a second one instance finishes when it never waits for input; None where it is not known.
 
     From the service time where it is measured; else from what was finished, divided by the share of time
-    the instances were busy; else, while records wait, the instances are busy all the time.
+    the instances were busy; else, where more waits than was finished, they must have been busy all along.
+    That some records wait says nothing: between two micro-batches some always do.
     """
     measurement = signal.measurement
     if measurement.service_s is not None and measurement.service_s > 0:
@@ -39,11 +40,9 @@ def true_rate_per_s(signal: Signal, running: int, slots: int) -> float | None:
     if running < 1 or measurement.processed < 1:
         return None
     each = measurement.processing_rate_per_s / running
-    if measurement.waiting > 0:
-        return each
-    if signal.cpu_ratio is not None and signal.cpu_ratio > 0.01:
-        return each / min(1.0, signal.cpu_ratio)
-    return None
+    if signal.cpu_ratio is not None:
+        return each / min(1.0, signal.cpu_ratio) if signal.cpu_ratio > 0.01 else None
+    return each if measurement.waiting > measurement.processed else None
 
 
 def forwarded_ratios(topology: Topology) -> Mapping[tuple[str, str], float]:
