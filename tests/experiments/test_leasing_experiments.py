@@ -71,7 +71,12 @@ def test_the_trends_of_paper_003_come_out_on_recorded_rides(tmp_path):
         pytest.skip("needs ../shared/data/beijing_taxi_gps.csv")
     figures = pesp.run(1, tmp_path, silent)
     assert [figure.holds for figure in figures[:3]] == [True, True, True]
-    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "tables.md", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "summary.json",
+        "tables.md",
+        "verdict.txt",
+        "report.html",
+    }
 
 
 def test_drawn_rides_are_as_many_and_as_long_as_the_recorded_ones():
@@ -105,6 +110,7 @@ def test_walks_are_drawn_where_the_published_ones_are_absent(monkeypatch):
     found = btu.patterns(said.append)
     assert found["random_walk_1"] == Choice("random_walk", {"seed": 1})
     assert "drawn by Eq. (6) with seed 1" in said[0]
+    assert "with seed 2" in btu.walks_used()
 
 
 @pytest.mark.slow

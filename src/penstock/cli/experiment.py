@@ -44,6 +44,9 @@ def experiment(
         figures = importlib.import_module(module).run(seeds or default_seeds, folder, status.update)
     write_figures(figures, folder / "summary.json")
     print_figures(figures, about, console)
+    verdict = folder / "verdict.txt"
+    if verdict.is_file():
+        console.print(verdict.read_text(), markup=False, highlight=False)
     console.print(f"{time.perf_counter() - began_s:.1f} s; results in {folder}")
     for page in sorted(folder.glob("*.html")):
         console.print(f"  {page}")

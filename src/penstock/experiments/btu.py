@@ -130,14 +130,22 @@ def patterns(progress: Callable[[str], None] = lambda _: None) -> dict[str, Choi
     return found
 
 
+def walks_used() -> str:
+    """Which random walks the patterns are, in words."""
+    said: list[str] = []
+    patterns(said.append)
+    return "; ".join(said) if said else "The random walks are the published ones."
+
+
 def run(seeds: int, out: Path, progress: Callable[[str], None]) -> list[Figure]:
-    """The whole evaluation; tables.md, report.html and summary.json are written to `out`."""
+    """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`."""
     outcomes = outcomes_of(seeds, progress)
     bounds = clairvoyant_bounds()
     figures = figures_of(outcomes, bounds)
     out.mkdir(parents=True, exist_ok=True)
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(tables_as_text(outcomes, bounds))
+    (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), walks_used()]) + "\n")
     _write_page(out / "report.html", outcomes, bounds, figures, seeds)
     return figures
 
@@ -440,7 +448,7 @@ def _write_page(
         "Leasing by billing time unit",
         f"paper 000: 4 patterns × BTU 10/30/60 × btu and threshold × {seeds} seeds, 120 minutes each",
     )
-    page.text("Verdict", verdict(outcomes))
+    page.text("Verdict", [*verdict(outcomes), walks_used()])
     page.table(
         "Claims",
         ("claim", "here", "bar", "paper", "holds"),
@@ -470,9 +478,8 @@ def _plot(outcomes: Mapping[Cell, Sequence[Outcome]], pattern: str) -> go.Figure
     shown = [Cell(pattern, "btu", b) for b in BTUS_MIN] + [Cell(pattern, "threshold", 60)]
     titles = [f"btu, BTU{b}" for b in BTUS_MIN] + ["threshold"]
     figure = make_subplots(
-        rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.05, subplot_titles=titles,
-        specs=[[{"secondary_y": True}]] * 4,
-    )  # fmt: skip
+        rows=4, cols=1, shared_xaxes=True, vertical_spacing=0.03, specs=[[{"secondary_y": True}]] * 4
+    )
     colours = {"instances": "#0b6e99", "machines": "#d9730d", "hosts": "#0f7b6c"}
     for row, cell in enumerate(shown, 1):
         series = next((o.series for o in outcomes[cell] if o.series is not None), None)
@@ -487,7 +494,9 @@ def _plot(outcomes: Mapping[Cell, Sequence[Outcome]], pattern: str) -> go.Figure
                 x=series.minutes, y=values, name=name, legendgroup=name, showlegend=row == 1,
                 line={"shape": "hv", "color": colours[name]}, row=row, col=1, secondary_y=second,
             )  # fmt: skip
-        figure.update_yaxes(title="instances", row=row, col=1, secondary_y=False, rangemode="tozero")
+        figure.update_yaxes(
+            title=f"{titles[row - 1]}: instances", row=row, col=1, secondary_y=False, rangemode="tozero"
+        )
         figure.update_yaxes(title="machines, hosts", row=row, col=1, secondary_y=True, rangemode="tozero")
     figure.update_xaxes(title="minutes", row=4, col=1)
     return figure

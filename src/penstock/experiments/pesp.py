@@ -88,13 +88,14 @@ def rides_at_hand(progress: Callable[[str], None] = lambda _: None) -> Rides:
 
 
 def run(seeds: int, out: Path, progress: Callable[[str], None]) -> list[Figure]:
-    """The whole evaluation; tables.md, report.html and summary.json are written to `out`."""
+    """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`."""
     rides = rides_at_hand(progress)
     outcomes = outcomes_of(seeds, progress, rides)
     figures = figures_of(outcomes)
     out.mkdir(parents=True, exist_ok=True)
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(_as_text(outcomes, rides))
+    (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), f"Rides: {rides.origin}."]) + "\n")
     _write_page(out / "report.html", outcomes, figures, rides, seeds)
     return figures
 
