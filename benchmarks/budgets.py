@@ -49,12 +49,6 @@ def figures() -> list[Figure]:
             f"hull within 1 % of exact, {UNITS} units mixed", near, f"= {GRAPHS} graphs", holds=near == GRAPHS
         ),
         Figure("largest gap of hull to exact", 100 * max(gaps), "<= 1 %", holds=max(gaps) <= 0.01, unit="%"),
-        Figure(
-            f"exact never dearer than hull, {UNITS} units",
-            sum(gap >= -1e-9 for gap in gaps),
-            f"= {GRAPHS} graphs",
-            holds=min(gaps) >= -1e-9,
-        ),
     ]
     paths = [
         timed(lambda p: solve_path_programme(p, time_limit_s=PATH_LIMIT_S), p) for p in problems[:PATH_GRAPHS]
@@ -90,10 +84,20 @@ def figures() -> list[Figure]:
     found.append(Figure(f"hull, {LARGE_UNITS:,} units", large_s, "< 2 s", holds=large_s < 2.0, unit="s"))
     greedy = [solve_greedy(problem) for problem in problems]
     plain = [solve_greedy(problem, cached=False) for problem in problems]
+    cheapest = [
+        e.cost <= min(h.cost, g.cost) * (1 + 1e-9)
+        for (_, e), (_, h), g in zip(exacts, hulls, greedy, strict=True)
+    ]
     table = UNITS * (2 * UNITS + 1)
     fewer = sum(solution.calls < table for solution in plain)
     share = max(c.calls / p.calls for c, p in zip(greedy, plain, strict=True))
     found += [
+        Figure(
+            "exact never dearer than hull and greedy",
+            sum(cheapest),
+            f"= {GRAPHS} graphs",
+            holds=all(cheapest),
+        ),
         Figure(
             "greedy asks for less than the full table, no cache",
             fewer,
