@@ -9,12 +9,13 @@ records that came too early. It is bounded by the disorder, needs no watermark a
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StructField, StructType
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import StructType
 
 ENVELOPE = ("record_id", "source_time")
 """Columns that identify a record and its birth; every operator passes them on."""
@@ -25,9 +26,6 @@ PASSED_ON = (*ENVELOPE, "machine", "sequence", "time_s")
 Record = dict[str, Any]
 Step = Callable[[Any, Record], tuple[Any, Record | None]]
 """(remembered, record) to (remembered from now on, the columns to emit or None)."""
-
-_MEMORY = StructType([StructField("memory", BinaryType())])
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def for_each_in_order(rows: DataFrame, step: Step, remembered: Any, columns: str) -> DataFrame:
@@ -49,24 +47,26 @@ def gather(rows: DataFrame, parts: tuple[str, ...]) -> DataFrame:
     return with_state(rows, "machine", Gather(parts), ", ".join(f"{part} double" for part in parts))
 
 
-def with_state(rows: DataFrame, key: str, processor: Remembering, columns: str) -> DataFrame:
-    """Hand the rows of each key to a processor of its own state."""
+def with_state(rows: DataFrame, key: str, memory: Remembering, columns: str) -> DataFrame:
+    """Hand the rows of each key to a memory of its own."""
     session = rows.sparkSession
-    # Spark runs several stateful operators in one query only on this store.
-    session.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
-    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    # Spark refuses this call twice in a query, because timeouts and watermarks of one could mislead the
+    # other. There are none here: nothing in this file knows what time it is.
+    session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
     # A few machines make little state, and every partition of every operator is a Python task a batch:
     # operators side by side, not partitions of one, keep the slots busy.
     session.conf.set("spark.sql.shuffle.partitions", "1")
     outgoing = StructType([rows.schema[name] for name in PASSED_ON])
     for field in StructType.fromDDL(columns):
         outgoing.add(field)
-    processor.names = tuple(outgoing.names)
-    return rows.groupBy(key).transformWithState(processor, outgoing, "append", "None")
+    memory.names = tuple(outgoing.names)
+    return rows.groupBy(key).applyInPandasWithState(
+        memory, outgoing, "memory binary", "append", GroupStateTimeout.NoTimeout
+    )
 
 
-class Remembering(StatefulProcessor):
-    """A processor whose whole memory of a key is one Python value."""
+class Remembering:
+    """What Spark calls for the new rows of one key; all it remembers of a key is one Python value."""
 
     names: tuple[str, ...] = ()
     """The outgoing columns in their order."""
@@ -79,22 +79,16 @@ class Remembering(StatefulProcessor):
         """What is remembered after these records, and what to emit."""
         raise NotImplementedError
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark's call before the first batch."""
-        self._state = handle.getValueState("memory", _MEMORY)
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any
-    ) -> Iterator[Row]:
-        """Spark's call for the new rows of one key."""
-        memory = pickle.loads(bytes(self._state.get()[0])) if self._state.exists() else self.first()
-        memory, emitted = self.advance(memory, (row.asDict() for row in rows))
-        self._state.update((pickle.dumps(memory),))
-        for record in emitted:
-            yield Row(**{name: record.get(name) for name in self.names})
-
-    def close(self) -> None:
-        """Spark's call after the last batch; there is nothing to give back."""
+    def __call__(
+        self, key: Any, batches: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Spark's call: the key, its new rows, and its state."""
+        memory = pickle.loads(bytes(state.get[0])) if state.exists else self.first()
+        records = (record for batch in batches for record in batch.to_dict("records"))
+        memory, emitted = self.advance(memory, records)
+        state.update((pickle.dumps(memory),))
+        if emitted:
+            yield pd.DataFrame(emitted, columns=list(self.names))
 
 
 class InOrder(Remembering):

@@ -113,7 +113,7 @@ def calculate_availability(rows: DataFrame) -> DataFrame:
 def _availability_so_far(stops_s: tuple[int, int], record: Record) -> tuple[tuple[int, int], Record]:
     if not record["readable"]:
         return stops_s, {"value": None}
-    stops_s = (stops_s[0] + record["planned_stop_s"], stops_s[1] + record["defect_stop_s"])
+    stops_s = (stops_s[0] + int(record["planned_stop_s"]), stops_s[1] + int(record["defect_stop_s"]))
     return stops_s, {"value": effectiveness.availability(record["time_s"], *stops_s)}
 
 
@@ -125,7 +125,7 @@ def calculate_quality(rows: DataFrame) -> DataFrame:
 def _quality_so_far(goods: tuple[int, int], record: Record) -> tuple[tuple[int, int], Record]:
     if not record["readable"]:
         return goods, {"value": None}
-    goods = (goods[0] + record["produced"], goods[1] + record["defective"])
+    goods = (goods[0] + int(record["produced"]), goods[1] + int(record["defective"]))
     return goods, {"value": effectiveness.quality(*goods)}
 
 
@@ -171,9 +171,9 @@ class _Reports(Remembering):
         number, collected = memory
         emitted: list[Record] = []
         for record in sorted(records, key=lambda r: (r["time_s"], r["machine"])):
-            collected.append(
-                Value(record["machine"], record["time_s"], *(record[name] for name in (*COMPONENTS, "oee")))
-            )
+            # What is null in Spark is not a number in pandas.
+            numbers = (None if pd.isna(record[name]) else record[name] for name in (*COMPONENTS, "oee"))
+            collected.append(Value(record["machine"], record["time_s"], *numbers))
             if len(collected) == self._every:
                 number += 1
                 emitted.append(
