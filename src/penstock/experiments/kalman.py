@@ -400,7 +400,7 @@ def _add_sensitivity(page: Page, sensitivity: Mapping[tuple[float, float], float
         "Table 2: SLA violations by thresholds",
         ("", *(f"Θ⁺ {up:.0%}" for up in TABLE_2_UP)),
         rows,
-        note=f"Mean of the nine configurations, one seed of {SENSITIVITY_S:g} s each; in brackets the paper's.",
+        note=f"Mean of the nine configurations, one seed of {SENSITIVITY_S:g} s each; [the paper's].",
     )
 
 
@@ -440,7 +440,7 @@ def _add_break_even(page: Page, results: Results, prices: Prices) -> None:
                 rows.append((rules, workload, PAPER_NAMES[other], more_h, fewer, verdict, saved))
     page.table(
         "Break-even of the Kalman filter, in absolute figures",
-        ("rules", "workload", "against", "VM h more", "violations fewer", "pays", f"saved [{prices.currency}]"),
+        ("rules", "workload", "against", "VM h more", "violations fewer", "pays", "saved"),
         rows,
         note=f"Per run of 45 min, at {prices.vm_hour:g} {prices.currency} a VM hour and {prices.violation:g} "
         f"{prices.currency} a violation. The paper's inequalities (20) and (22) compare percentages of "

@@ -340,14 +340,17 @@ class KalmanFilter:
     ) -> None:
         # A clamped reading says "at least": no news to an estimate that is above it already.
         observed = known & ~(clamped & (self._state.x >= z)) & self._state.started[:, None]
+        explained = self._b[self._unit] * D[:, :1]
+        blind = clamped & self._state.started[:, None] & (explained >= self._parameters.saturation_ratio)
         if self._parameters.drain_s > 0:
             # Ours: full instances whose input explains less work off a backlog. That passes, so it is no
             # reason to scale; but if it does not pass, the input's share is wrong and the reading counts.
-            explained = self._b[self._unit] * D[:, :1]
             draining = clamped & (explained > 0) & (explained < self._parameters.saturation_ratio)
             since_s = np.where(np.isnan(self._state.clamped_s), now_s, self._state.clamped_s)
             self._state.clamped_s = np.where(draining, since_s, np.nan)
-            observed &= ~(draining & (now_s - since_s < self._parameters.drain_s))
+            draining &= self._state.started[:, None] & (now_s - since_s < self._parameters.drain_s)
+            observed &= ~draining
+            blind |= draining
         # Demand beyond capacity still reads as full: h(x) = min(x, 1), so a lone low reading cannot undo it.
         shown = np.minimum(self._state.x, np.maximum(SATURATED, z))
         x, P, innovation, squared = update(self._state.x, self._state.P, z, self._R, observed, shown)
@@ -367,6 +370,12 @@ class KalmanFilter:
             self._state.excess = np.maximum(
                 self._state.excess + share * (innovation**2 - spread - self._state.excess), 0.0
             )
+        if blind.any():
+            # A full sensor says nothing of demand, the input does: b·D. Otherwise an error made with one
+            # instance would stay as large with twenty. It is as uncertain as a reading.
+            x = np.where(blind, explained, x)
+            apart = blind[:, :, None] | blind[:, None, :]
+            P = np.where(apart, np.eye(self._metrics) * np.where(blind, np.diag(self._R), 0.0)[:, :, None], P)
         self._state.x, self._state.P = x, P
         share = np.where(observed, 1.0 / TEST_READINGS, 0.0)
         self._state.surprise = self._state.surprise + share * (surprise - self._state.surprise)

@@ -1,0 +1,161 @@
+"""The testbed of paper 001 and its evaluation, on short runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.experiments import kalman
+from penstock.experiments.kalman_model import Testbed, TestbedCluster
+from penstock.experiments.kalman_runs import (
+    WORKLOADS,
+    Configuration,
+    LabLike,
+    RunResult,
+    SeedResult,
+    run_configuration,
+    train,
+)
+from penstock.infrastructure.deployment import InstanceState
+from penstock.policies import registry
+from penstock.policies.actions import StartInstance, StopInstance
+from penstock.policies.utilisation import Utilisation
+from penstock.topology.model import Choice
+from penstock.workload.patterns import Constant
+
+SHORT = replace(Testbed(), duration_s=200.0)
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy under test by its name, whether or not the table has it already."""
+    monkeypatch.setitem(registry.POLICIES, "utilisation", Utilisation)  # type: ignore[arg-type]
+
+
+def a_cluster(rate: float, instances: int, bed: Testbed = SHORT) -> TestbedCluster:
+    cluster = TestbedCluster({"unit": (Constant(level_per_s=rate), 1)}, bed)
+    cluster.enact([StartInstance(f"unit-{i}", "unit", None, "test") for i in range(instances)], 0.0)
+    return cluster
+
+
+def test_pyramid_and_square_are_as_the_paper_gives_them() -> None:
+    at_s = np.array([0.0, 130.0, 260.0, 390.0, 520.0, 650.0, 780.0, 910.0, 1040.0]) + 1.0
+    assert WORKLOADS["Pyramid"].rate_per_s(at_s).tolist() == [0, 15, 30, 45, 60, 45, 30, 15, 0]
+    assert WORKLOADS["Square"].rate_per_s(np.array([1.0, 369.0, 371.0, 739.0, 741.0])).tolist() == [
+        1, 1, 65, 65, 1,
+    ]  # fmt: skip
+
+
+def test_the_lab_like_trace_is_the_same_every_time_and_bursty() -> None:
+    at_s = np.arange(0.0, 2700.0, 5.0)
+    rates = LabLike().rate_per_s(at_s)
+    np.testing.assert_array_equal(rates, LabLike().rate_per_s(at_s))
+    assert np.abs(np.diff(rates)).max() > 8.0
+    assert 20.0 < rates.mean() < 45.0
+
+
+def test_readings_follow_the_load_below_saturation() -> None:
+    cluster = a_cluster(20.0, 8)
+    cpu = [
+        np.mean([r.cpu_ratio for r in cluster.observe(0.5 * tick).measurements[0].readings])
+        for tick in range(1, 200)
+    ]
+    # Utilisation law: rate × service time / instances.
+    assert np.mean(cpu[20:]) == pytest.approx(20.0 * 0.22 / 8, abs=0.02)
+
+
+def test_every_image_is_begun_once_and_none_is_lost() -> None:
+    cluster = a_cluster(10.0, 1)
+    for tick in range(1, 200):
+        measurement = cluster.observe(0.5 * tick).measurements[0]
+    result = cluster.result("unit")
+    assert result.images == pytest.approx(10.0 * 99.5, abs=1)
+    assert measurement.waiting > 400
+    assert result.violations > 400
+
+
+def test_an_instance_is_ready_after_five_to_twenty_five_seconds() -> None:
+    cluster = a_cluster(5.0, 2)
+    cluster.observe(0.5)
+    cluster.enact([StartInstance(f"unit-{i}", "unit", None, "test") for i in range(10, 30)], 0.5)
+    ready = {}
+    for tick in range(2, 80):
+        cluster.observe(0.5 * tick)
+        for instance in cluster.deployment().instances.values():
+            if instance.state is InstanceState.RUNNING:
+                ready.setdefault(instance.id, instance.running_s)
+    late = [at_s - 0.5 for name, at_s in ready.items() if name not in ("unit-0", "unit-1")]
+    assert len(late) == 20
+    assert min(late) >= 5.0
+    assert max(late) <= 25.5
+
+
+def test_enacting_twice_changes_nothing_more() -> None:
+    cluster = a_cluster(5.0, 2)
+    cluster.observe(0.5)
+    again = [StartInstance("unit-7", "unit", None, "test"), StopInstance("unit-1", "unit", "test")]
+    for _ in range(2):
+        assert all(outcome.error is None for outcome in cluster.enact(again, 0.5))
+    states = {name: instance.state for name, instance in cluster.deployment().instances.items()}
+    assert states == {
+        "unit-0": InstanceState.RUNNING,
+        "unit-1": InstanceState.RETIRING,
+        "unit-7": InstanceState.STARTING,
+    }
+
+
+def test_queries_wait_while_state_is_moved() -> None:
+    calm, busy = a_cluster(30.0, 12), a_cluster(30.0, 12)
+    for tick in range(1, 300):
+        calm.observe(0.5 * tick)
+        busy.observe(0.5 * tick)
+        if tick % 6 == 0:
+            number = 100 + tick
+            busy.enact([StartInstance(f"unit-{number}", "unit", None, "test")], 0.5 * tick)
+            oldest = next(
+                name
+                for name, instance in busy.deployment().instances.items()
+                if instance.state is InstanceState.RUNNING
+            )
+            busy.enact([StopInstance(oldest, "unit", "test")], 0.5 * tick)
+    assert busy.result("unit").query_s > 2 * calm.result("unit").query_s
+
+
+def test_training_finds_the_service_time_and_no_drift() -> None:
+    training = train()
+    (a, b), _ = training.sensitivity
+    assert a == 0.0
+    assert b == pytest.approx(Testbed().image_s, rel=0.1)
+    assert 0.05 < training.cpu_std < 0.3
+
+
+def test_a_seed_gives_the_same_run_alone_and_beside_others() -> None:
+    cell = Configuration("Pyramid", Choice("gaussian"), Choice("utilisation", {"step": "single"}))
+    many, _ = run_configuration(cell, 3, SHORT)
+    alone, _ = run_configuration(cell, 1, SHORT, first_seed=2)
+    assert many[2] == alone[0]
+
+
+def test_a_start_under_full_load_recovers_within_a_minute() -> None:
+    assert max(kalman.recovery_s(train(), 2)) <= 60.0
+
+
+def a_result(vm_h: float, violations: int) -> SeedResult:
+    return SeedResult(RunResult(100, 1, 0.3, 0.1, violations, vm_h), 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ((10.0, 100), (8.0, 300), 2.0 * 0.06 / 200),
+        ((8.0, 100), (10.0, 300), None),
+        ((10.0, 300), (8.0, 100), None),
+    ],
+)
+def test_the_break_even_is_extra_hours_priced_over_violations_saved(
+    ours: tuple[float, int], theirs: tuple[float, int], expected: float | None
+) -> None:
+    found = kalman.break_even_violation([a_result(*ours)], [a_result(*theirs)], 0.06)
+    assert found == (None if expected is None else pytest.approx(expected))
