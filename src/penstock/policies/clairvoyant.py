@@ -30,9 +30,9 @@ class LeaseSchedule:
 
     cost: Decimal
     starts: Mapping[str, tuple[int, ...]]
-    """For each flavour, the billing time units that begin in each step."""
+    """For each flavour, the billing time units that begin in each step; empty where only a bound is known."""
     exact: bool = True
-    """False where the solver stopped early and the cost is its proven lower bound."""
+    """False where the solver ran out of time and the cost is the lower bound it has proven."""
 
 
 def fewest_instances(
@@ -119,15 +119,16 @@ def _several_flavours(
         integrality=np.ones(len(cost)),
         options={"time_limit": 20.0, "mip_rel_gap": 1e-4},
     )
-    if result.x is None:
-        raise InfeasibleError(f"no lease schedule was found: {result.message}")
+    bound = getattr(result, "mip_dual_bound", None)
+    if result.status != 0:
+        # Out of time: what the solver has proven so far is still a bound.
+        if bound is None or not math.isfinite(bound):
+            raise InfeasibleError(f"no lease schedule was found: {result.message}")
+        return LeaseSchedule(Decimal(str(round(float(bound), 6))), {}, exact=False)
     x = np.round(result.x).astype(int).reshape(len(flavours), steps)
-    starts = {flavour.name: tuple(row.tolist()) for flavour, row in zip(flavours, x, strict=True)}
-    exact = result.status == 0
     total = sum(
         (int(row.sum()) * per_step * flavour.price_per_btu for flavour, row in zip(flavours, x, strict=True)),
         Decimal(0),
     )
-    if not exact:
-        total = Decimal(str(round(float(result.mip_dual_bound), 6)))
-    return LeaseSchedule(total, starts, exact)
+    starts = {flavour.name: tuple(row.tolist()) for flavour, row in zip(flavours, x, strict=True)}
+    return LeaseSchedule(total, starts)
