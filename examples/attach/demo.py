@@ -84,6 +84,7 @@ def main() -> None:
             policy=chosen.policy,
             max_instances=4,
             interval="5 s",
+            hold_backlog=400,
             parameters=parameters,
             journal=chosen.journal,
         )

@@ -474,14 +474,15 @@ class SessionMeter:
         self._waiting, self._in_service = waiting, in_service
         self._note_details(batches, queries, executors)
         if not queries or previous_s is None or now_s <= previous_s:
-            for batch in batches:
-                self._previous[batch.query] = batch
+            self._previous.update({batch.query: batch for batch in batches if batch.rows})
             return None
         processed = sum(batch.rows for batch in batches)
         emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
+        # A query's first batch starts Python workers and compiles: it says nothing of a record's work.
+        beginning = any(batch.rows and batch.query not in self._previous for batch in batches)
         mean_s, p95_s, p99_s = self._durations(batches, waiting_before)
         observed = _observed(batches)
-        if processed and busy_s > 0:
+        if processed and busy_s > 0 and not beginning:
             # Kept while nothing is processed: an idle unit must still be seen to be too large.
             self._service_s = busy_s / processed
         return Measurement(
@@ -543,10 +544,10 @@ class SessionMeter:
         points: list[tuple[float, float]] = []
         backlog = float(waiting_before)
         for batch in batches:
-            before = self._previous.get(batch.query)
-            self._previous[batch.query] = batch
             if batch.rows == 0:
                 continue
+            before = self._previous.get(batch.query)
+            self._previous[batch.query] = batch
             span_s = batch.duration_s if before is None else batch.started_s - before.started_s
             longest_s = max((before or batch).duration_s, self._triggers.get(batch.query, 0.0)) + POLL_DELAY_S
             span_s = min(max(0.0, span_s), longest_s)

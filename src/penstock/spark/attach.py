@@ -181,12 +181,20 @@ class SessionCluster:
         )
 
     def _leave(self, name: str) -> list[str]:
-        """Take an instance out of the count; the executor to retire, where it has one."""
+        """Take an instance out of the count; the executor to retire, where there is one too many."""
         booked = self._books.get(name)
         if booked is None or booked.instance.state is InstanceState.RETIRING:
             return []
         if booked.executor is None:
             del self._books[name]
+            return []
+        wishes = [other for other in self._books.values() if other.executor is None]
+        if wishes:
+            # Executors are alike: rather than retire one that works and wait for another to start, the
+            # instance that has none takes it over, and one wish less is open.
+            executor = next(found for found in self._executors if found.id == booked.executor)
+            del self._books[name]
+            self._grant(wishes[0], executor)
             return []
         booked.instance = booked.instance.moved(InstanceState.RETIRING)
         return [booked.executor]
@@ -349,6 +357,7 @@ def attach(
     parameters: Mapping[str, Any] | None = None,
     interval: str | float = "10 s",
     cooldown: str | float = "0 s",
+    hold_backlog: int | None = None,
     advise_only: bool = False,
     journal: str | Path | None = None,
     name: str | None = None,
@@ -357,7 +366,7 @@ def attach(
 
     Call it once, before or after starting queries. `slo` is the longest acceptable time from a record's
     arrival to the end of its batch; `parameters` are the policy's; a decision is taken every `interval`;
-    the journal is a SQLite file below `runs/` unless a path or database URL is given. Returns at once
+    `hold_backlog` keeps it from shrinking while more records wait; the journal is a SQLite file below `runs/` unless a path or database URL is given. Returns at once
     with a handle; ends with the session.
     """
     slo_s, interval_s = duration_s(slo), duration_s(interval)
@@ -406,6 +415,7 @@ def attach(
             monitoring_s=interval_s,
             provisioning_s=interval_s,
             cooldown_s=duration_s(cooldown),
+            hold_backlog=hold_backlog,
             advisory=not scaling,
         ),
     )

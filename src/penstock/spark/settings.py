@@ -6,6 +6,7 @@ are joined instead, ours first. Nothing here imports pyspark before a session is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -197,11 +198,15 @@ def end_session() -> None:
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
+        # A driver whose Java died cannot be stopped in an orderly way; what is left of it still has to go.
+        with contextlib.suppress(Exception):
+            SparkContext._active_spark_context.stop()
+        SparkContext._active_spark_context = None
     gateway = SparkContext._gateway
     if gateway is None:
         return
-    gateway.shutdown()
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
         # The driver's Java ends when its standard input does.
