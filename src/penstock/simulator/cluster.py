@@ -20,7 +20,7 @@ from penstock.errors import ConfigurationError
 from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.infrastructure.placement import Room
 from penstock.infrastructure.providers import SimulatedParameters, SimulatedProvider, provider_parameters
-from penstock.monitoring.measurements import InstanceReading, Measurement
+from penstock.monitoring.measurements import InstanceReading
 from penstock.policies.actions import (
     Action,
     LeaseHost,
@@ -88,6 +88,9 @@ class SimulatedCluster:
         self._images: dict[str, set[str]] = {}
         self._slow: dict[str, _Slowdown] = {}
         self._draining: set[str] = set()
+        self._shown_hosts: dict[str, tuple[tuple[Host, int, bool], Host]] = {}
+        self._used: dict[str, Room] = {}
+        """Cores and memory taken on each host by instances that start, run or retire."""
         self._queue_for_room: list[str] = []
         self._replaces: dict[str, str] = {}
         self._closed: list[tuple[str, str]] = []
@@ -110,12 +113,9 @@ class SimulatedCluster:
         interval_s = now_s - self._observed_s
         if interval_s <= 0:
             return Observation(now_s, (), self._taken_notices())
-        by_unit: dict[str, list[Instance]] = {}
-        for instance in self._instances.values():
-            if instance.state is InstanceState.RUNNING:
-                by_unit.setdefault(instance.unit, []).append(instance)
+        readings = self._readings(now_s, interval_s)
         measurements = tuple(
-            self._measured(unit, station, by_unit.get(unit, []), now_s, interval_s)
+            station.measured(now_s, interval_s, self._emitted.get(unit, 0), readings[unit])
             for unit, station in self.stations.items()
         )
         self._observed_s = now_s
@@ -200,6 +200,7 @@ class SimulatedCluster:
         running_s = max(at_s, up_s) + start_s
         self._instances[instance.id] = instance.moved(InstanceState.STARTING, host=host)
         self._running_s[instance.id] = running_s
+        self._used[host] = self._used.get(host, Room(0.0, 0)).more(instance.cores, instance.memory_mib)
         slowdown = self._slow.get(host, _Slowdown(1.0, 0.0)).factor
         self.stations[instance.unit].add_slots(instance.id, running_s, slowdown)
         self._at(running_s, "running", instance.id)
@@ -235,14 +236,18 @@ class SimulatedCluster:
         instance = self._instances.pop(name)
         instance.moved(state)
         serving = instance.state in SERVING
-        put_back = self.stations[instance.unit].remove_slots(name, self._now_s) if serving else 0
+        put_back = self.stations[instance.unit].remove_slots(name) if serving else 0
         self._free(instance, self._now_s)
         return put_back
 
     def _free(self, instance: Instance, at_s: float) -> None:
-        if instance.host is not None:
-            self._release_if_empty(instance.host)
-        self._give_room(at_s)
+        host = instance.host
+        if host is not None:
+            if instance.state in SERVING:
+                self._used[host] = self._used[host].less(instance.cores, instance.memory_mib)
+            self._release_if_empty(host)
+        if self._queue_for_room:
+            self._give_room(at_s)
 
     def _release_if_empty(self, host: str) -> None:
         if host not in self._draining:
@@ -284,7 +289,7 @@ class SimulatedCluster:
                     self._set_speed(subject, 1.0)
         self._serve(now_s)
         for unit, name in self._closed:
-            self.stations[unit].remove_slots(name, now_s)
+            self.stations[unit].remove_slots(name)
         self._closed.clear()
 
     def _on_running(self, name: str, at_s: float) -> None:
@@ -391,38 +396,33 @@ class SimulatedCluster:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def _measured(
-        self, unit: str, station: Station, members: list[Instance], now_s: float, interval_s: float
-    ) -> Measurement:
-        account = station.account()
-        names, busy_s, executed = station.taken_work()
-        rows = {name: row for row, name in enumerate(names)}
-        mine = [rows[instance.id] for instance in members]
-        running_s = np.array([instance.running_s for instance in members], dtype=np.float64)
-        served_s = np.minimum(interval_s, now_s - running_s)
-        load = busy_s[mine] / (np.maximum(served_s, 1e-9) * station.slots)
-        noise = self._noise.standard_normal((2, len(members))) * self.settings.reading_noise
-        cpu = np.clip(load + noise[0], 0.0, 1.0)
-        memory = self.settings.memory_idle_ratio + self.settings.memory_load_ratio * load + noise[1]
-        readings = map(
-            InstanceReading,
-            [instance.id for instance in members],
-            cpu.tolist(),
-            np.clip(memory, 0.0, 1.0).tolist(),
-            executed[mine].tolist(),
-        )
-        return Measurement(
-            unit, now_s, interval_s, account.arrived, account.processed, self._emitted.get(unit, 0),
-            station.waiting, station.in_service, account.duration_s, account.duration_p95_s,
-            account.duration_p99_s, account.service_s, account.arrival_cv, account.service_cv,
-            account.latency_s, account.latency_p95_s, tuple(readings),
-        )  # fmt: skip
+    def _readings(self, now_s: float, interval_s: float) -> dict[str, tuple[InstanceReading, ...]]:
+        """What every running instance reads on its own utilisation, by unit; all noise in one draw."""
+        settings = self.settings
+        parts = {unit: station.readings(now_s, interval_s) for unit, station in self.stations.items()}
+        load = np.concatenate([part[1] for part in parts.values()])
+        noise = self._noise.standard_normal((2, load.size)) * settings.reading_noise
+        cpu = (load + noise[0]).clip(0.0, 1.0).tolist()
+        memory = settings.memory_idle_ratio + settings.memory_load_ratio * load + noise[1]
+        memory = memory.clip(0.0, 1.0).tolist()
+        found, begin = {}, 0
+        for unit, (names, _, finished) in parts.items():
+            end = begin + len(names)
+            found[unit] = tuple(map(InstanceReading, names, cpu[begin:end], memory[begin:end], finished))
+            begin = end
+        return found
 
     def _shown(self, host: Host) -> Host:
-        images = self._images.get(host.id)
-        shown = replace(host, images=frozenset(images)) if images else host
+        """A host with its images, draining where it is; kept until something about it changes."""
+        images = self._images.get(host.id, ())
         draining = host.id in self._draining and host.state in (HostState.STARTING, HostState.UP)
-        return shown.moved(HostState.DRAINING) if draining else shown
+        key = (host, len(images), draining)
+        known = self._shown_hosts.get(host.id)
+        if known is None or known[0] != key:
+            shown = replace(host, images=frozenset(images)) if images else host
+            known = (key, shown.moved(HostState.DRAINING) if draining else shown)
+            self._shown_hosts[host.id] = known
+        return known[1]
 
     def _host(self, host: str) -> Host | None:
         for provider in self._providers.values():
@@ -440,11 +440,8 @@ class SimulatedCluster:
         known = self._host(host)
         if known is None or known.state is HostState.FAILED or host in self._draining:
             return Room(0.0, 0)
-        room = Room(known.flavour.cores, known.flavour.memory_mib)
-        for instance in self._instances.values():
-            if instance.host == host and instance.state in SERVING:
-                room = room.less(instance.cores, instance.memory_mib)
-        return room
+        used = self._used.get(host, Room(0.0, 0))
+        return Room(known.flavour.cores - used.cores, known.flavour.memory_mib - used.memory_mib)
 
     def _any_host(self, instance: Instance) -> str | None:
         for site in self.topology.sites_of(instance.unit):

@@ -32,8 +32,7 @@ def _bin(value: float) -> int:
 def serve(
     begin_s: float,
     end_s: float,
-    eligible: Any,  # when each waiting record may start, sorted first in, first out
-    arrival: Any,
+    arrival: Any,  # of each waiting record, sorted first in, first out
     origin: Any,
     work: Any,  # service time of each record on a host of normal speed
     entry: Any,  # which way each record came in
@@ -81,7 +80,8 @@ def serve(
     done = 0
     while head < count and size > 0:
         slot = heap[0]
-        start = eligible[head]
+        # A record that a crash put back arrived long ago: it starts now at the earliest.
+        start = arrival[head] if arrival[head] > begin_s else begin_s
         if free_s[slot] > start:
             start = free_s[slot]
         if start >= end_s:
@@ -206,6 +206,77 @@ def percentile(histogram: Any, share: float) -> float:
                 return LEAST_S
             return LEAST_S * math.exp((index - 0.5) / BINS_PER_E)
     return LEAST_S * math.exp((histogram.shape[0] - 1) / BINS_PER_E)
+
+
+@njit(cache=True)
+def _from_above(histogram: Any, total: int, share: float) -> float:
+    """`percentile` of a histogram whose total is known; for a high share the top is where to look."""
+    above = 0.0
+    allowed = total - share * total
+    for index in range(histogram.shape[0] - 1, 0, -1):
+        above += histogram[index]
+        if above > allowed:
+            return LEAST_S * math.exp((index - 0.5) / BINS_PER_E)
+    return LEAST_S
+
+
+@njit(cache=True)
+def close_window(
+    done: int,
+    window_durations: Any,
+    window_latencies: Any,
+    window_sums: Any,
+    durations: Any,
+    latencies: Any,
+    sums: Any,
+) -> tuple[float, float, float]:
+    """Add a window to the totals and empty it; its durations' p95 and p99 and its latencies' p95."""
+    if done == 0:
+        return 0.0, 0.0, 0.0
+    p95 = _from_above(window_durations, done, 0.95)
+    p99 = _from_above(window_durations, done, 0.99)
+    latency_p95 = _from_above(window_latencies, done, 0.95)
+    for index in range(window_durations.shape[0]):
+        durations[index] += window_durations[index]
+        latencies[index] += window_latencies[index]
+        window_durations[index] = 0.0
+        window_latencies[index] = 0.0
+    for index in range(window_sums.shape[0]):
+        sums[index] += window_sums[index]
+        window_sums[index] = 0.0
+    return p95, p99, latency_p95
+
+
+@njit(cache=True)
+def read_slots(
+    now_s: float,
+    interval_s: float,
+    slots: int,  # of each instance
+    opened_s: Any,  # slots: since when it is usable
+    open_slot: Any,
+    busy_s: Any,  # emptied
+    executed: Any,  # emptied
+    load: Any,  # out: share of its time each running instance worked
+    finished: Any,  # out: records each running instance finished
+    which: Any,  # out: the numbers of the running instances
+) -> int:
+    """Read what every running instance did in the interval and begin a new one; how many there are."""
+    count = 0
+    for instance in range(opened_s.shape[0] // slots):
+        first = instance * slots
+        busy, records = 0.0, 0
+        for slot in range(first, first + slots):
+            busy += busy_s[slot]
+            records += executed[slot]
+            busy_s[slot] = 0.0
+            executed[slot] = 0
+        if open_slot[first] and opened_s[first] <= now_s:
+            served_s = min(interval_s, now_s - opened_s[first])
+            load[count] = busy / (max(served_s, 1e-9) * slots)
+            finished[count] = records
+            which[count] = instance
+            count += 1
+    return count
 
 
 @njit(cache=True)

@@ -11,14 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.monitoring.measurements import InstanceReading, Measurement
 from penstock.simulator.flows import Flow, Way
-from penstock.simulator.kernel import BINS, gaps, percentile, serve
+from penstock.simulator.kernel import BINS, close_window, gaps, read_slots, serve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_QUEUE_FIELDS = ("eligible", "arrival", "origin", "work")
-_SLOT_FLOATS = ("free_s", "slowdown", "held_arrival", "held_origin", "held_work", "held_start", "busy_s")
+_QUEUE_FIELDS = ("arrival", "origin", "work")
+_SLOT_FLOATS = (
+    "opened_s",
+    "free_s",
+    "slowdown",
+    "held_arrival",
+    "held_origin",
+    "held_work",
+    "held_start",
+    "busy_s",
+)
+_NO_WAYS: Ints = np.empty(0, np.int64)
 _SLOT_INTS = ("held", "held_entry", "executed", "open_slot")
 
 
@@ -29,22 +40,6 @@ class Finished:
     end_s: Floats
     origin_s: Floats
     way: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What a station did since the last account was taken."""
-
-    arrived: int
-    processed: int
-    duration_s: float | None
-    duration_p95_s: float | None
-    duration_p99_s: float | None
-    service_s: float | None
-    service_cv: float | None
-    arrival_cv: float | None
-    latency_s: float | None
-    latency_p95_s: float | None
 
 
 class Station:
@@ -60,7 +55,8 @@ class Station:
         self._tail = 0
         self._queue: dict[str, Floats] = {name: np.empty(1024) for name in _QUEUE_FIELDS}
         self._entry: Ints = np.empty(1024, np.int64)
-        self._inbox: list[tuple[Floats, Floats, Ints]] = []
+        self._inbox: list[tuple[Floats, Floats, int]] = []
+        """Records handed over and not yet arrived: instants, origins, and the way all of them come in by."""
         self._slot: dict[str, NDArray[Any]] = {
             **{name: np.empty(0) for name in _SLOT_FLOATS},
             **{name: np.empty(0, np.int64) for name in _SLOT_INTS},
@@ -86,7 +82,7 @@ class Station:
     def add_slots(self, instance: str, from_s: float, slowdown: float = 1.0) -> None:
         """Give the unit an instance, whose slots are usable from an instant on."""
         count = len(self._slot["free_s"]) + self.slots
-        fresh = {"free_s": from_s, "slowdown": slowdown, "open_slot": 1}
+        fresh = {"opened_s": from_s, "free_s": from_s, "slowdown": slowdown, "open_slot": 1}
         for name, old in self._slot.items():
             grown = np.full(count, fresh.get(name, 0), old.dtype)
             grown[: len(old)] = old
@@ -100,12 +96,12 @@ class Station:
         busy = self._slot["free_s"][mine][self._slot["held"][mine] == 1]
         return float(busy.max()) if busy.size else -np.inf
 
-    def remove_slots(self, instance: str, now_s: float) -> int:
-        """Take an instance's slots away; records they still hold wait again. How many those were."""
+    def remove_slots(self, instance: str) -> int:
+        """Take an instance's slots away now; records they still hold wait again. How many those were."""
         mine = self._slots_of(instance)
         held = [index for index in range(mine.start, mine.stop) if self._slot["held"][index]]
         for index in held:
-            self._put_back(index, now_s)
+            self._put_back(index)
         for name, old in self._slot.items():
             self._slot[name] = np.delete(old, mine)
         self._owners.remove(instance)
@@ -134,7 +130,7 @@ class Station:
     def receive(self, arrival_s: Floats, origin_s: Floats, way: int) -> None:
         """Hand over records with the instants they arrive, sorted; they may lie in the future."""
         if arrival_s.size:
-            self._inbox.append((arrival_s, origin_s, np.full(arrival_s.size, way, np.int64)))
+            self._inbox.append((arrival_s, origin_s, way))
 
     def step(self, begin_s: float, end_s: float) -> Finished:
         """Serve from one instant to another."""
@@ -145,56 +141,55 @@ class Station:
             self._out = (np.empty(2 * space), np.empty(2 * space), np.empty(2 * space, np.int64))
         out_end, out_origin, out_entry = self._out
         self._head, done = serve(
-            begin_s, end_s, queue["eligible"], queue["arrival"], queue["origin"], queue["work"], self._entry,
-            self._head, self._tail, slot["free_s"], slot["open_slot"], slot["slowdown"], slot["held"],
+            begin_s, end_s, queue["arrival"], queue["origin"], queue["work"], self._entry, self._head,
+            self._tail, slot["free_s"], slot["open_slot"], slot["slowdown"], slot["held"],
             slot["held_arrival"], slot["held_origin"], slot["held_work"], slot["held_entry"],
             slot["held_start"], slot["busy_s"], slot["executed"], out_end, out_origin, out_entry,
             self._window_durations, self._window_latencies, self.flow.slo_s, self._window_sums,
         )  # fmt: skip
         self.done += done
         self._window_done += done
-        return Finished(out_end[:done].copy(), out_origin[:done].copy(), out_entry[:done].copy())
+        # One way in: everything came by it, and nobody asks.
+        way = out_entry[:done].copy() if len(self.flow.ways) > 1 else _NO_WAYS
+        return Finished(out_end[:done].copy(), out_origin[:done].copy(), way)
 
-    def taken_work(self) -> tuple[list[str], Floats, Ints]:
-        """Instances, the time each worked and the records each finished since the last call."""
-        busy, executed = self._slot["busy_s"], self._slot["executed"]
-        per_instance = busy.reshape(-1, self.slots).sum(axis=1), executed.reshape(-1, self.slots).sum(axis=1)
-        busy[:] = 0.0
-        executed[:] = 0
-        return (list(self._owners), *per_instance)
+    def readings(self, now_s: float, interval_s: float) -> tuple[list[str], Floats, list[int]]:
+        """Running instances, the share of the interval each worked, the records each finished in it.
 
-    def account(self) -> Account:
-        """What happened since the last account, and begin a new one."""
-        done, sums = self._window_done, self._window_sums
-        count, gap_sum, gap_squares = self._gaps.tolist()
-        arrival_cv = service_cv = None
-        if count > 1 and gap_sum > 0:
-            mean = gap_sum / count
-            arrival_cv = max(0.0, gap_squares / count - mean * mean) ** 0.5 / mean
-        if done > 1 and sums[1] > 0:
-            mean = sums[1] / done
-            service_cv = float(max(0.0, sums[2] / done - mean * mean) ** 0.5 / mean)
-        found = Account(
-            self._window_arrived,
-            done,
-            float(sums[0] / done) if done else None,
-            percentile(self._window_durations, 0.95) if done else None,
-            percentile(self._window_durations, 0.99) if done else None,
-            float(sums[1] / done) if done else None,
-            service_cv,
-            arrival_cv,
-            float(sums[3] / done) if done else None,
-            percentile(self._window_latencies, 0.95) if done else None,
-        )
-        self.durations += self._window_durations
-        self.latencies += self._window_latencies
-        self.sums += sums
-        self._window_durations[:] = 0.0
-        self._window_latencies[:] = 0.0
-        self._window_sums[:] = 0.0
+        Asking begins a new interval.
+        """
+        size, slot = len(self._owners), self._slot
+        load, finished, which = np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
+        count = read_slots(
+            now_s, interval_s, self.slots, slot["opened_s"], slot["open_slot"], slot["busy_s"],
+            slot["executed"], load, finished, which,
+        )  # fmt: skip
+        return [self._owners[i] for i in which[:count].tolist()], load[:count], finished[:count].tolist()
+
+    def measured(
+        self, now_s: float, interval_s: float, emitted: int, readings: tuple[InstanceReading, ...]
+    ) -> Measurement:
+        """What happened since the last measurement, and begin a new one."""
+        arrived, done = self._window_arrived, self._window_done
+        duration_sum, service_sum, service_squares, latency_sum = self._window_sums[:4].tolist()
+        arrival_cv = _cv(*self._gaps.tolist())
+        p95, p99, latency_p95 = close_window(
+            done, self._window_durations, self._window_latencies, self._window_sums, self.durations,
+            self.latencies, self.sums,
+        )  # fmt: skip
         self._window_arrived = self._window_done = 0
-        self._gaps[:] = 0.0
-        return found
+        self._gaps.fill(0.0)
+        unit, waiting, in_service = self.flow.unit, self.waiting, self.in_service
+        if not done:
+            return Measurement(
+                unit, now_s, interval_s, arrived, 0, emitted, waiting, in_service, arrival_cv=arrival_cv,
+                readings=readings,
+            )  # fmt: skip
+        return Measurement(
+            unit, now_s, interval_s, arrived, done, emitted, waiting, in_service, duration_sum / done, p95,
+            p99, service_sum / done, arrival_cv, _cv(done, service_sum, service_squares), latency_sum / done,
+            latency_p95, readings,
+        )  # fmt: skip
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -202,25 +197,31 @@ class Station:
         """Move records that have arrived by now from the inbox into the queue, in order of arrival."""
         if not self._inbox:
             return
-        if len(self._inbox) == 1:
-            arrival, origin, way = self._inbox[0]
-        else:
-            arrival, origin, way = (np.concatenate(parts) for parts in zip(*self._inbox, strict=True))
-            order = np.argsort(arrival, kind="stable")
-            arrival, origin, way = arrival[order], origin[order], way[order]
-        cut = int(np.searchsorted(arrival, end_s, side="left"))
-        self._inbox = [] if cut == arrival.size else [(arrival[cut:], origin[cut:], way[cut:])]
-        if cut:
-            self._append(arrival[:cut], origin[:cut], way[:cut])
+        here: list[tuple[Floats, Floats, int]] = []
+        later: list[tuple[Floats, Floats, int]] = []
+        for arrival, origin, way in self._inbox:
+            cut = arrival.size if arrival[-1] < end_s else int(arrival.searchsorted(end_s))
+            if cut:
+                here.append((arrival[:cut], origin[:cut], way))
+            if cut < arrival.size:
+                later.append((arrival[cut:], origin[cut:], way))
+        self._inbox = later
+        if len(here) == 1:
+            self._append(*here[0])
+        elif here:
+            arrival = np.concatenate([part[0] for part in here])
+            order = arrival.argsort(kind="stable")
+            origin = np.concatenate([part[1] for part in here])[order]
+            ways = np.repeat([part[2] for part in here], [part[0].size for part in here])[order]
+            self._append(arrival[order], origin, ways)
 
-    def _append(self, arrival: Floats, origin: Floats, way: Ints) -> None:
+    def _append(self, arrival: Floats, origin: Floats, way: Ints | int) -> None:
         number = arrival.size
         self._reserve(number)
         place = slice(self._tail, self._tail + number)
-        self._queue["eligible"][place] = arrival
         self._queue["arrival"][place] = arrival
         self._queue["origin"][place] = origin
-        self._queue["work"][place] = self._draw_work(way)
+        self._queue["work"][place] = self._draw_work(way, number)
         self._entry[place] = way
         self._tail += number
         self.arrived += number
@@ -228,17 +229,19 @@ class Station:
         gaps(arrival, self._last_arrival_s, self._gaps)
         self._last_arrival_s = float(arrival[-1])
 
-    def _draw_work(self, way: Ints) -> Floats:
+    def _draw_work(self, way: Ints | int, number: int) -> Floats:
         ways = self.flow.ways
+        if isinstance(way, int):
+            return _draws(ways[way], self._sigma[way], number, self._rng)
         if len(ways) == 1:
-            return _draws(ways[0], self._sigma[0], way.size, self._rng)
-        work = np.empty(way.size)
-        for number, kind in enumerate(ways):
-            mine = way == number
-            work[mine] = _draws(kind, self._sigma[number], int(mine.sum()), self._rng)
+            return _draws(ways[0], self._sigma[0], number, self._rng)
+        work = np.empty(number)
+        for index, kind in enumerate(ways):
+            mine = way == index
+            work[mine] = _draws(kind, self._sigma[index], int(mine.sum()), self._rng)
         return work
 
-    def _put_back(self, slot: int, now_s: float) -> None:
+    def _put_back(self, slot: int) -> None:
         """Let the record a slot holds wait again, before all that arrived after it."""
         if self._head == 0:
             self._move(16)
@@ -251,7 +254,6 @@ class Station:
             for values in (*self._queue.values(), self._entry):
                 values[place] = values[place + 1]
             place += 1
-        self._queue["eligible"][place] = now_s
         for field in ("arrival", "origin", "work"):
             self._queue[field][place] = self._slot[f"held_{field}"][slot]
         self._entry[place] = self._slot["held_entry"][slot]
@@ -273,6 +275,14 @@ class Station:
         entries[first : first + waiting] = self._entry[self._head : self._tail]
         self._entry = entries
         self._head, self._tail = first, first + waiting
+
+
+def _cv(count: float, total: float, squares: float) -> float | None:
+    """The coefficient of variation out of a count, a sum and a sum of squares; None where it is unknown."""
+    if count <= 1 or total <= 0:
+        return None
+    mean = total / count
+    return float(max(0.0, squares / count - mean * mean) ** 0.5 / mean)
 
 
 def _log_sigma(way: Way) -> float:
