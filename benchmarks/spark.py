@@ -27,9 +27,9 @@ from penstock.spark.processes import wait_until
 from penstock.spark.settings import FAST_CHECKPOINTS, end_session, start_session
 from penstock.spark.training import ensure_archive
 
-BATCHES = 30
+BATCHES = 25
 TURNS = 3
-WINDOW_S = 30.0
+WINDOW_S = 20.0
 SPARK_DEFAULTS = {
     "spark.sql.streaming.checkpointFileManagerClass": FAST_CHECKPOINTS.replace("FileSystem", "FileContext"),
     "spark.sql.streaming.pollingDelay": "10ms",
