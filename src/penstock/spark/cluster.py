@@ -58,6 +58,7 @@ class UnitDrivers:
         self._failures: dict[str, int] = dict.fromkeys(units, 0)
         self._next_start_s: dict[str, float] = {}
         self._useless: set[str] = set()
+        self._begun = False
         self._stopping = False
 
     def adopt(self) -> list[str]:
@@ -66,6 +67,7 @@ class UnitDrivers:
 
     def start(self) -> None:
         """Start the driver of every unit that has none."""
+        self._begun = True
         for unit in self._units:
             if not self._children.alive(unit):
                 self._start(unit)
@@ -83,7 +85,8 @@ class UnitDrivers:
     def tick(self, now_s: float) -> list[str]:
         """Start again what died; says so."""
         notices: list[str] = []
-        if self._stopping:
+        # Before the start there is nobody who could have died.
+        if self._stopping or not self._begun:
             return notices
         for unit in self._units:
             if unit in self._useless or self._children.alive(unit):
