@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -88,10 +89,13 @@ class Killer:
 
     def _kill_executor(self, run: FactoryRun) -> bool:
         for record in run.hosts.processes.values():
-            for child in psutil.Process(record.pid).children(recursive=True):
-                if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
-                    os.kill(child.pid, signal.SIGKILL)
-                    return True
+            with contextlib.suppress(psutil.Error):
+                for child in psutil.Process(record.pid).children(recursive=True):
+                    if child.status() == psutil.STATUS_ZOMBIE:
+                        continue
+                    if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
+                        os.kill(child.pid, signal.SIGKILL)
+                        return True
         return False
 
     def _kill_host(self, run: FactoryRun) -> bool:
