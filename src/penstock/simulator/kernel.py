@@ -24,7 +24,7 @@ BINS_PER_E = 63.0
 def _bin(value: float) -> int:
     if value <= LEAST_S:
         return 0
-    index = int(math.log(value / LEAST_S) * BINS_PER_E) + 1
+    index = int(math.log(value * (1.0 / LEAST_S)) * BINS_PER_E) + 1
     return index if index < BINS else BINS - 1
 
 
@@ -150,8 +150,10 @@ def _finish(
     duration = end - held_arrival[slot]
     latency = end - held_origin[slot]
     service = end - held_start[slot]
-    durations[_bin(duration)] += 1
-    latencies[_bin(latency)] += 1
+    index = _bin(duration)
+    durations[index] += 1
+    # Straight from a source both are the same, and the logarithm is what costs.
+    latencies[index if latency == duration else _bin(latency)] += 1
     sums[0] += duration
     sums[1] += service
     sums[2] += service * service
