@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlparse
 
-from penstock.channels.envelope import ARRIVED_TIME
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.errors import ConfigurationError
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "json")
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """JSON keeps microseconds only when told so."""
+
+_ARRIVALS_KEPT = 200
+"""Micro-batches whose arrival times are remembered; the agent asks within seconds."""
 
 _BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f$")
 
@@ -69,6 +71,12 @@ def batches_in(folder: Path) -> list[BatchFolder]:
 def publish(
     written: Path, files: Sequence[Path], records: int, folders: Sequence[Path], batch_id: int
 ) -> None:
+    """Put the files of a finished batch into each folder and remove the folder they were written in."""
+    link_into(files, records, folders, batch_id)
+    shutil.rmtree(written, ignore_errors=True)
+
+
+def link_into(files: Sequence[Path], records: int, folders: Sequence[Path], batch_id: int) -> None:
     """Put the files of a finished batch into each folder, each by one rename; a taken number is left alone.
 
     A consumer's batch folder outlives its files until a later one exists, so "taken" holds after cleaning.
@@ -82,7 +90,6 @@ def publish(
         for file in files:
             os.link(file, staged / file.name)
         os.rename(staged, folder / batch_name(batch_id, records, len(files)))
-    shutil.rmtree(written, ignore_errors=True)
 
 
 def last_batch(folder: Path) -> int:
@@ -158,7 +165,7 @@ class FilesChannel:
             self.folder(stream).mkdir(parents=True, exist_ok=True)
 
     def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """The stream's records as they arrive; the arrival time is the file's."""
+        """The stream's records as they arrive; when they did is in the source's log (`FilesConsumption`)."""
         self.folder(stream).mkdir(parents=True, exist_ok=True)
         return read_folder(spark, self.folder(stream), stream, self.format, self.max_files_per_batch)
 
@@ -193,8 +200,6 @@ def read_folder(
     spark: SparkSession, folder: Path, stream: Stream, file_format: str, max_files_per_batch: int
 ) -> DataFrame:
     """A streaming DataFrame over a folder of batches."""
-    from pyspark.sql import functions as sql
-
     reader = (
         spark.readStream.format(file_format)
         .schema(carried_schema(stream.schema, stream.producer))
@@ -202,8 +207,7 @@ def read_folder(
     )
     if file_format == "json":
         reader = reader.option("timestampFormat", TIMESTAMP_FORMAT)
-    records = reader.load(f"{folder}/batch-*")
-    return records.withColumn(ARRIVED_TIME, sql.col("_metadata.file_modification_time"))
+    return reader.load(f"{folder}/batch-*")
 
 
 class FilesConsumption:
@@ -220,6 +224,8 @@ class FilesConsumption:
         self._index = source_index
         self._started: dict[str, int] = {}
         """Log batch by file (batch folder and file name), without those already deleted."""
+        self._arrivals: dict[int, list[tuple[float, float]]] = {}
+        """When the files of a log batch arrived, in seconds since 1970, and how many records each had."""
         self._read_until = -1
         # The agent asks how much waits while the cleaner works.
         self._lock = threading.Lock()
@@ -260,6 +266,17 @@ class FilesConsumption:
                     os.rmdir(batch.path)
             return deleted
 
+    def arrivals(self, batch_id: int) -> list[tuple[float, float]]:
+        """When the records of one micro-batch of the query arrived, and how many at each instant."""
+        with self._lock:
+            self._read_log()
+            until, after = self._log_offset(batch_id), self._log_offset(batch_id - 1)
+            return [
+                arrival
+                for log_batch in range(max(after + 1, until - _ARRIVALS_KEPT), until + 1)
+                for arrival in self._arrivals.get(log_batch, ())
+            ]
+
     def files_of(self, batch_id: int) -> list[Path]:
         """The files of one micro-batch of the query."""
         with self._lock:
@@ -276,6 +293,7 @@ class FilesConsumption:
         if self._index is None:
             return
         log = self._checkpoint / "sources" / str(self._index)
+        known = self._read_until
         numbers: dict[int, str] = {}
         for name in _names(log):
             digits = name.removesuffix(".compact")
@@ -291,9 +309,15 @@ class FilesConsumption:
                 entry = json.loads(line)
                 path = Path(unquote(urlparse(entry["path"]).path))
                 file = f"{path.parent.name}/{path.name}"
+                batch = BatchFolder.of(path.parent)
+                if batch is not None and int(entry["batchId"]) > known:
+                    arrival = (entry["timestamp"] / 1000, batch.records / max(1, batch.files))
+                    self._arrivals.setdefault(int(entry["batchId"]), []).append(arrival)
                 if (self._folder / file).exists():
                     self._started[file] = int(entry["batchId"])
             self._read_until = number
+        for old in sorted(self._arrivals)[:-_ARRIVALS_KEPT]:
+            del self._arrivals[old]
 
     def _finished_log_batch(self) -> int:
         commits = [int(name) for name in _names(self._checkpoint / "commits") if name.isdigit()]

@@ -46,7 +46,7 @@ class RecordChannel(Protocol):
         ...
 
     def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """A streaming DataFrame of the envelope's columns, the user's columns and the arrival time."""
+        """A streaming DataFrame of the envelope and the user's columns (and the arrival time, from Kafka)."""
         ...
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:

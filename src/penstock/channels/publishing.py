@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from penstock.channels.files import batch_name, count_records, last_batch
+from penstock.channels.files import count_records, link_into
 
 POLL_S = 0.02
 """How often the sink's log is looked at: one listing of a small folder."""
@@ -35,6 +34,8 @@ class Publisher:
         self._next = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self.published = 0
+        """Records published by this process."""
         self.problem: OSError | None = None
         """Why the last try failed, such as a full disk; None where it did not. It is tried again."""
 
@@ -96,15 +97,8 @@ class Publisher:
         counts = count_records(present, self._format)
         filled = [file for file, count in counts.items() if count]
         if filled:
-            for folder in self._folders:
-                if last_batch(folder) >= number:
-                    continue
-                staged = folder / f"_staged-{number:09d}"
-                shutil.rmtree(staged, ignore_errors=True)
-                staged.mkdir(parents=True)
-                for file in filled:
-                    os.link(file, staged / file.name)
-                os.rename(staged, folder / batch_name(number, sum(counts.values()), len(filled)))
+            link_into(filled, sum(counts.values()), self._folders, number)
+            self.published += sum(counts.values())
         for file in present:
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()

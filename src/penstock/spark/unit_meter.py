@@ -8,10 +8,12 @@ processing duration are its end minus those instants: measured, not guessed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from penstock.channels.kafka import waiting_of
 from penstock.monitoring import Measurement
@@ -22,6 +24,10 @@ from penstock.spark.unit_plan import OBSERVED_INPUT, OBSERVED_OUTPUT, UnitQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_SPREAD = tuple((2 * step + 1) / 40 * 2 - 1 for step in range(40))
+"""Even shares between -1 and 1: a record as late as the mean is early, and everything between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class UnitMeter:
         self._query = query
         self._seen: dict[str, tuple[int, str]] = {}
         self._behind = 0
+        self._published = 0
         self._waiting = (0, 0)
         """Records waiting, and records of a started micro-batch."""
         self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
@@ -63,17 +70,15 @@ class UnitMeter:
         measurement = self.meter.measure(now_s)
         if measurement is None:
             return None
-        durations, latencies = ages_of(events, "arrived"), ages_of(events, "source")
+        durations = ages_of(events, "arrived", self._query.arrivals)
+        latencies = ages_of(events, "source")
         processed = sum(int(event.get("numInputRows") or 0) for event in events)
         changes: dict[str, Any] = {
             "processed": processed,
             # What came in was either processed, is being processed, or waits now.
             "arrived": max(0, processed + sum(self._waiting) - sum(before)),
             "in_service": self._waiting[1],
-            "emitted": sum(
-                int((event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {}).get("records") or 0)
-                for event in events
-            ),
+            "emitted": self._emitted(events),
         }
         if durations.mean_s is not None:
             changes.update(
@@ -82,6 +87,15 @@ class UnitMeter:
         if latencies.mean_s is not None:
             changes.update(latency_s=latencies.mean_s, latency_p95_s=latencies.p95_s)
         return replace(measurement, **changes)
+
+    def _emitted(self, events: Sequence[Mapping[str, Any]]) -> int:
+        """Records sent on: as Kafka's sink counts them, as the publisher does, or as the query observes."""
+        published, self._published = self._published, self._query.published
+        emitted = self._published - published
+        for event in events:
+            emitted += max(0, int((event.get("sink") or {}).get("numOutputRows") or 0))
+            emitted += int((event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {}).get("records") or 0)
+        return emitted
 
     def _count_waiting(self) -> int:
         in_files = self._query.counted()
@@ -109,25 +123,46 @@ class UnitMeter:
         return events if seen is None else [event for event in events if event["timestamp"] > seen[1]]
 
 
-def ages_of(events: Sequence[Mapping[str, Any]], kind: str) -> Ages:
+def ages_of(
+    events: Sequence[Mapping[str, Any]],
+    kind: str,
+    arrivals: Callable[[int], Sequence[tuple[float, float]]] = lambda batch_id: (),
+) -> Ages:
     """Ages from an instant of a kind (`arrived` or `source`) to the end of each batch, over all records.
 
-    Percentiles over several batches are means weighted by records: a close stand-in.
+    `arrivals` gives the instants (in seconds) and numbers of records of a batch, where they are known. Where
+    only mean and first instant are, records are taken to be spread evenly around the mean.
     """
-    total = 0.0
-    sums = [0.0, 0.0, 0.0]
+    ages_s: list[float] = []
+    weights: list[float] = []
     for event in events:
-        started_s = datetime.fromisoformat(str(event["timestamp"]).replace("Z", "+00:00")).timestamp()
-        end_s = started_s + (event.get("durationMs") or {}).get("triggerExecution", 0) / 1000
+        rows = int(event.get("numInputRows") or 0)
+        if not rows:
+            continue
+        end_s = _end_s(event)
+        known = arrivals(int(event["batchId"])) if kind == "arrived" else ()
+        if known:
+            ages_s += [end_s - instant_s for instant_s, _ in known]
+            weights += [records for _, records in known]
+            continue
         for name, metrics in (event.get("observedMetrics") or {}).items():
-            records = int(metrics.get("records") or 0)
-            mean_ms = metrics.get(f"{kind}_mean_ms", metrics.get("source_mean_ms"))
-            early_ms = metrics.get(f"{kind}_early_ms", metrics.get("source_early_ms"))
-            if not name.startswith(OBSERVED_INPUT) or not records or mean_ms is None or not early_ms:
-                continue
-            total += records
-            for index, instant_ms in enumerate((mean_ms, early_ms[0], early_ms[1])):
-                sums[index] += records * max(0.0, end_s - instant_ms / 1000)
-    if not total:
+            mean_ms, first_ms = metrics.get(f"{kind}_mean_ms"), metrics.get(f"{kind}_first_ms")
+            if name.startswith(OBSERVED_INPUT) and mean_ms is not None and first_ms is not None:
+                spread_s = (mean_ms - first_ms) / 1000
+                ages_s += [end_s - mean_ms / 1000 + spread_s * share for share in _SPREAD]
+                weights += [rows / len(_SPREAD)] * len(_SPREAD)
+    if not ages_s:
         return Ages()
-    return Ages(*(value / total for value in sums))
+    values, counts = np.maximum(np.array(ages_s), 0.0), np.array(weights)
+    order = np.argsort(values)
+    share = np.cumsum(counts[order]) / counts.sum()
+    p95_s, p99_s = (
+        float(values[order][min(int(np.searchsorted(share, level)), len(values) - 1)])
+        for level in (0.95, 0.99)
+    )
+    return Ages(float(np.average(values, weights=counts)), p95_s, p99_s)
+
+
+def _end_s(event: Mapping[str, Any]) -> float:
+    started_s = datetime.fromisoformat(str(event["timestamp"]).replace("Z", "+00:00")).timestamp()
+    return started_s + float((event.get("durationMs") or {}).get("triggerExecution", 0)) / 1000
