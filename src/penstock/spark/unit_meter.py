@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_SPREAD = tuple((2 * step + 1) / 40 * 2 - 1 for step in range(40))
-"""Even shares between -1 and 1: a record as late as the mean is early, and everything between."""
+_SPREAD = tuple((2 * step + 1) / 40 - 1 for step in range(40))
+"""Even shares between -1 and 1 of the distance from the first instant to the mean."""
 
 
 @dataclass(frozen=True, slots=True)
