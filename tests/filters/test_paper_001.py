@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,3 +161,17 @@ def test_the_break_even_is_extra_hours_priced_over_violations_saved(
 ) -> None:
     found = kalman.break_even_violation([a_result(*ours)], [a_result(*theirs)], 0.06)
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.slow
+def test_a_small_evaluation_writes_its_tables_its_page_and_its_figures(tmp_path: Path) -> None:
+    said: list[str] = []
+    figures = kalman.run(2, tmp_path, said.append, testbed=replace(Testbed(), duration_s=30.0))
+    assert {path.name for path in tmp_path.iterdir()} == {"kalman.html", "summary.json", "tables.csv"}
+    assert [figure.name for figure in figures if figure.bar] == [
+        entry["name"] for entry in json.loads((tmp_path / "summary.json").read_text()) if entry["bar"]
+    ]
+    page = (tmp_path / "kalman.html").read_text(encoding="utf-8")
+    for heading in ("Table 2", "Table 3", "Table 4", "Table 5", "Figure 8", "Figure 9", "Break-even"):
+        assert heading in page
+    assert any("21 of 21" in line for line in said)

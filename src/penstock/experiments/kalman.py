@@ -9,6 +9,7 @@ a verdict on each claim, every number of it computed in this run.
 from __future__ import annotations
 
 import csv
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -150,9 +151,16 @@ def configurations(training: Training) -> list[Configuration]:
     return found
 
 
-def run(seeds: int, out: Path, progress: Callable[[str], None], prices: Prices | None = None) -> list[Figure]:
+def run(
+    seeds: int,
+    out: Path,
+    progress: Callable[[str], None],
+    prices: Prices | None = None,
+    testbed: Testbed | None = None,
+) -> list[Figure]:
     """Run everything, write tables, plots and summary.json to a folder, and return the figures."""
     out.mkdir(parents=True, exist_ok=True)
+    bed = testbed or Testbed()
     progress("training the Kalman filter")
     training = train()
     cells = configurations(training)
@@ -162,7 +170,12 @@ def run(seeds: int, out: Path, progress: Callable[[str], None], prices: Prices |
     nine_s = 0.0
     with ProcessPoolExecutor(PROCESSES) as pool:
         for number, (cell, (found, trail)) in enumerate(
-            zip(cells, pool.map(run_configuration, cells, [seeds] * len(cells)), strict=True), start=1
+            zip(
+                cells,
+                pool.map(run_configuration, cells, [seeds] * len(cells), [bed] * len(cells)),
+                strict=True,
+            ),
+            start=1,
         ):
             key = (cell.rules, cell.workload, cell.label)
             results[key], trails[key] = found, trail
@@ -172,7 +185,8 @@ def run(seeds: int, out: Path, progress: Callable[[str], None], prices: Prices |
         progress("a start under full load")
         recovery = recovery_s(training, seeds)
         progress("the sensitivity table")
-        jobs = [(workload, name, training) for workload in WORKLOADS for name in FILTERS]
+        short = replace(bed, duration_s=min(bed.duration_s, SENSITIVITY_S))
+        jobs = [(workload, name, training, short) for workload in WORKLOADS for name in FILTERS]
         parts = list(pool.map(_sensitivity_part, jobs))
     sensitivity = {pair: fmean(part[pair] for part in parts) for pair in parts[0]}
 
@@ -207,9 +221,9 @@ def _settled_s(trail: Trail, width: int) -> float:
     return trail.at_s[0] if len(last) == 0 else float(trail.at_s[min(last[-1] + width, len(trail.at_s) - 1)])
 
 
-def _sensitivity_part(job: tuple[str, str, Training]) -> dict[tuple[float, float], float]:
+def _sensitivity_part(job: tuple[str, str, Training, Testbed]) -> dict[tuple[float, float], float]:
     """SLA violations of one workload and filter for every pair of thresholds, side by side."""
-    workload, name, training = job
+    workload, name, training, bed = job
     cells = {}
     for down in TABLE_2_DOWN:
         for up in TABLE_2_UP:
@@ -219,7 +233,6 @@ def _sensitivity_part(job: tuple[str, str, Training]) -> dict[tuple[float, float
                 chosen = kalman_choice(training) if name == "kalman" else Choice(name)
                 unit = f"d{down * 100:.0f}u{up * 100:.0f}"
                 cells[unit] = ((down, up), (Configuration(workload, chosen, policy), 0))
-    bed = replace(Testbed(), duration_s=SENSITIVITY_S)
     results, _ = run_side_by_side({unit: cell for unit, (_, cell) in cells.items()}, bed)
     return {cells[unit][0]: float(result.run.violations) for unit, result in results.items()}
 
@@ -233,13 +246,20 @@ def _values(results: Iterable[SeedResult], metric: str) -> list[float]:
 
 def _change(ours: Sequence[SeedResult], theirs: Sequence[SeedResult], metric: str) -> float:
     """How much the mean changes, in per cent."""
-    return 100.0 * (fmean(_values(ours, metric)) / fmean(_values(theirs, metric)) - 1.0)
+    return _per_cent(fmean(_values(ours, metric)), fmean(_values(theirs, metric)))
+
+
+def _per_cent(own: float, other: float) -> float:
+    """By how much own differs from other; 0 where both are 0."""
+    if other == 0:
+        return 0.0 if own == 0 else math.inf
+    return 100.0 * (own / other - 1.0)
 
 
 def _worst_change(ours: Sequence[SeedResult], theirs: Sequence[SeedResult], metric: str) -> float:
     """The largest change of any seed, in per cent."""
     pairs = zip(_values(ours, metric), _values(theirs, metric), strict=True)
-    return max(100.0 * (own / other - 1.0) for own, other in pairs)
+    return max(_per_cent(own, other) for own, other in pairs)
 
 
 def _verdicts(results: Results, recovery: Sequence[float], nine_s: float, seeds: int) -> list[Figure]:
