@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.schema import CreateTable
 
 from penstock.controller.guards import Verdict
-from penstock.controller.journal import Journal, TickRecord, enacted_kinds
+from penstock.controller.journal import TICKS, Journal, TickRecord, enacted_kinds
 from penstock.errors import JournalError
 from penstock.infrastructure.leases import Charge, Lease
 from penstock.monitoring.measurements import Measurement, Signal
@@ -246,6 +248,16 @@ def test_a_database_out_of_reach_is_told_without_the_password(url: str) -> None:
     with pytest.raises(JournalError, match="cannot open the journal") as told:
         Journal(url)
     assert "secret" not in str(told.value)
+
+
+def test_every_table_can_be_made_and_written_in_postgresql() -> None:
+    dialect = psycopg.dialect()
+    for table in TICKS.metadata.sorted_tables:
+        assert "SERIAL" in str(CreateTable(table).compile(dialect=dialect))
+        insert = table.insert().inline().compile(dialect=dialect, column_keys=["run", "at_s"])
+        assert not insert.positional
+        assert "%(run)s" in str(insert)
+        assert "RETURNING" not in str(insert)
 
 
 def test_a_postgresql_server_keeps_a_journal_by_its_url() -> None:

@@ -292,7 +292,8 @@ class Journal:
     def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
         """Insert rows that all have the same columns, without what SQLAlchemy does for each single one."""
         columns = tuple(rows[0])
-        compiled = table.insert().compile(self._engine, column_keys=columns)
+        # Inline: nobody asks for the number each row is given.
+        compiled = table.insert().inline().compile(self._engine, column_keys=columns)
         if compiled.positional:
             order = itemgetter(*(compiled.positiontup or ()))
             self._connection.exec_driver_sql(str(compiled), [order(row) for row in rows])
@@ -341,13 +342,17 @@ class Journal:
             first = sa.select(TICKS.c.id).where(TICKS.c.run == self.run).limit(1)
             return self._connection.execute(first).first() is None
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """Every row of a table of this run, oldest first: tick, observation, action, lease, charge, …"""
+    def rows(self, table: str, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Every row of a table of this run, oldest first: tick, observation, action, lease, charge, …
+
+        Only the named columns, where some are named: a long run has many rows.
+        """
         self.flush()
         found = _METADATA.tables[table]
+        wanted: list[Any] = [found.c[name] for name in columns] or [found]
         with self._errors():
             result = self._connection.execute(
-                sa.select(found).where(found.c.run == self.run).order_by(found.c.id)
+                sa.select(*wanted).where(found.c.run == self.run).order_by(found.c.id)
             )
             names = tuple(result.keys())
             return [dict(zip(names, row, strict=True)) for row in result]

@@ -151,7 +151,7 @@ def result_of(
 ) -> RunResult:
     """The result of a run out of its journal and what its cluster counted."""
     observations: dict[str, list[dict[str, Any]]] = {}
-    for row in journal.rows("observation"):
+    for row in journal.rows("observation", ("unit", "at_s", "waiting", "duration_s")):
         observations.setdefault(row["unit"], []).append(row)
     leases = journal.leases()
     units = {}
@@ -176,7 +176,9 @@ def result_of(
         resource_cost=sum((charge.amount for charge in journal.charges()), Decimal(0)),
         currency=topology.sites[0].currency,
         penalty=penalty,
-        actions=enacted_kinds(row for row in journal.rows("action") if row["policy"] != END_OF_RUN),
+        actions=enacted_kinds(
+            row for row in journal.rows("action", ("kind", "policy", "status")) if row["policy"] != END_OF_RUN
+        ),
         leases=len(leases),
         paid_units=sum(lease.units for lease in leases),
         prolonged_units=sum(lease.units - 1 for lease in leases),
