@@ -37,6 +37,9 @@ LOG = logging.getLogger(__name__)
 OBSERVED = ("duration_s", "duration_p95_s", "duration_p99_s", "latency_s", "latency_p95_s")
 """Names of observed columns that are taken as they are (see the module's docstring)."""
 
+LOOK_AGAIN_S = 30.0
+"""How often executors' process trees are looked up anew."""
+
 POLL_DELAY_S = 0.1
 """How long Spark waits before it looks for new data again, as our settings have it."""
 
@@ -318,22 +321,31 @@ class ExecutorProcesses:
         self._memory_mib = memory_mib
         self._processes: dict[str, psutil.Process] = {}
         self._unseen: set[str] = set()
-        self._cpu_s: dict[str, tuple[float, float]] = {}
+        self._cpu_s: dict[str, tuple[float, dict[int, float]]] = {}
+        self._trees: dict[int, list[psutil.Process]] = {}
+        self._looked_s = 0.0
 
     def readings(self, executors: Sequence[Executor]) -> dict[str, tuple[float, float]]:
         """(CPU ratio, memory ratio) since the last call, by executor id; only those visible here."""
+        known = set(self._processes)
         self._find({executor.id for executor in executors})
         if not self._processes:
             return {}
         now_s = time.monotonic()
+        if set(self._processes) - known or now_s - self._looked_s > LOOK_AGAIN_S:
+            # Going through all processes costs ten milliseconds; Python workers come and go rarely.
+            self._trees = process_trees([process.pid for process in self._processes.values()])
+            self._looked_s = now_s
         found = {}
-        trees = process_trees([process.pid for process in self._processes.values()])
-        for executor, process in list(self._processes.items()):
-            cpu_s, memory_mib = tree_usage(trees.get(process.pid, []))
+        for executor, process in self._processes.items():
+            tree = self._trees.get(process.pid, [])
+            times_s, memory_mib = _tree_times(tree)
             before = self._cpu_s.get(executor)
-            self._cpu_s[executor] = (now_s, cpu_s)
+            self._cpu_s[executor] = (now_s, times_s)
             if before is not None and now_s > before[0]:
-                share = (cpu_s - before[1]) / ((now_s - before[0]) * self._cores)
+                # A process first seen now is counted from now on: when it used its time is not known.
+                used_s = sum(t - before[1][pid] for pid, t in times_s.items() if pid in before[1])
+                share = used_s / ((now_s - before[0]) * self._cores)
                 memory_ratio = memory_mib / self._memory_mib
                 found[executor] = (min(1.0, max(0.0, share)), min(1.0, memory_ratio))
         return found
@@ -377,15 +389,20 @@ def process_trees(roots: Sequence[int]) -> dict[int, list[psutil.Process]]:
     return found
 
 
-def tree_usage(tree: Sequence[psutil.Process]) -> tuple[float, float]:
-    """CPU seconds (children that ended count with their parent) and resident MiB of a process tree."""
-    cpu_s = memory_mib = 0.0
+def _tree_times(tree: Sequence[psutil.Process]) -> tuple[dict[int, float], float]:
+    """CPU seconds by pid (children that ended count with their parent), and resident MiB of them all."""
+    times_s, memory_mib = {}, 0.0
     for process in tree:
         with contextlib.suppress(psutil.Error), process.oneshot():
-            times = process.cpu_times()
-            cpu_s += sum(times[:4])
+            times_s[process.pid] = float(sum(process.cpu_times()[:4]))
             memory_mib += process.memory_info().rss / 2**20
-    return cpu_s, memory_mib
+    return times_s, memory_mib
+
+
+def tree_usage(tree: Sequence[psutil.Process]) -> tuple[float, float]:
+    """CPU seconds and resident MiB of a process tree."""
+    times_s, memory_mib = _tree_times(tree)
+    return sum(times_s.values()), memory_mib
 
 
 # --- the meter -----------------------------------------------------------------------------------------

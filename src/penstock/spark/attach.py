@@ -47,6 +47,8 @@ LOG = logging.getLogger("penstock.attach")
 
 SITE = "spark"
 HOST = "cluster"
+LONGEST_UNPOLLED_S = 5.0
+"""A session with Spark's defaults keeps 100 progress events: twenty batches a second for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class SessionCluster:
         self._books: dict[str, _Booked] = {}
         self._executors: tuple[Executor, ...] = ()
         self._notices: list[str] = []
+        self._polled_s = time.monotonic()
         for number in range(control.target or 0):
             self._book(f"{self._unit.name}-first-{number + 1}", time.time())
 
@@ -114,6 +117,7 @@ class SessionCluster:
     def observe(self, now_s: float) -> Observation:
         """Measure the queries and reconcile the books with the executors Spark reports."""
         measurement = self._meter.measure(now_s)
+        self._polled_s = time.monotonic()
         self._executors = self._control.executors()
         self._reconcile(now_s)
         notices, self._notices = tuple(self._notices), []
@@ -158,7 +162,9 @@ class SessionCluster:
 
     def tick(self) -> None:
         """Between two turns of the loop: end what retires too slowly, say the target again."""
-        self._meter.poll()
+        if time.monotonic() - self._polled_s > LONGEST_UNPOLLED_S:
+            self._polled_s = time.monotonic()
+            self._meter.poll()
         if self._act:
             self._control.tick()
 
