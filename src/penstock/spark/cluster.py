@@ -23,6 +23,7 @@ from penstock.infrastructure.deployment import (
     INSTANCE_COUNTED,
     Deployment,
     Host,
+    HostState,
     Instance,
     InstanceState,
 )
@@ -46,6 +47,9 @@ from penstock.topology.model import Topology
 LOG = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_S = 30.0
+
+HOST_TAKES = frozenset({HostState.REQUESTED, HostState.STARTING, HostState.UP})
+"""States of a host on which instances run or will run."""
 
 
 class UnitDrivers:
@@ -176,6 +180,7 @@ class SparkCluster:
     def observe(self, now_s: float) -> Observation:
         """What the drivers reported since the last call; dead drivers are started again."""
         notices = self.drivers.tick(now_s)
+        self._give_up_homeless()
         with self._lock:
             measurements = tuple(
                 merged([replace(m, readings=self._named(unit, m)) for m in pending], now_s)
@@ -271,6 +276,31 @@ class SparkCluster:
             self._stopping = True
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _give_up_homeless(self) -> None:
+        """Strike lost instances from the book whose host is gone and which fit on no other.
+
+        Spark starts a lost executor again wherever there is room. Where there is none, its instance would
+        wait for ever and count as one the unit has; struck off, it is missed, and a host is leased.
+        """
+        deployment = self.deployment()
+        up = {host.id for host in deployment.hosts.values() if host.state in HOST_TAKES}
+        with self._lock:
+            lost = [
+                i
+                for i in self._instances.values()
+                if i.state is InstanceState.REQUESTED and i.host is not None and i.host not in up
+            ]
+            for instance in lost:
+                fits = any(
+                    free[0] >= instance.cores and free[1] >= instance.memory_mib
+                    for free in (deployment.free(host) for host in up)
+                )
+                if not fits:
+                    del self._instances[instance.id]
+                    self._notices.append(
+                        f"{instance.id} was lost with host {instance.host}: no room elsewhere"
+                    )
 
     def _enact(self, action: Action, now_s: float) -> None:
         if isinstance(action, LeaseHost):
