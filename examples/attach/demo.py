@@ -120,7 +120,7 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float) -> 
             told = tell(load, lines_per_s, handle, told)
     feeder.lines_per_s = 0
     # Quiet: the backlog is worked off and executors above the least retire.
-    deadline_s = time.monotonic() + 120
+    deadline_s = time.monotonic() + 200
     while time.monotonic() < deadline_s:
         time.sleep(5.0)
         most = max(most, len(handle.status().executors))

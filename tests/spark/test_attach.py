@@ -142,12 +142,13 @@ def test_on_a_local_master_it_advises_says_why_and_ends_with_the_session(tmp_pat
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(480)
 def test_the_word_count_example_scales_up_and_down_and_counts_every_word(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
     done = subprocess.run(
         [sys.executable, str(DEMO), "--phase", "10", "--summary", str(summary),
          "--journal", str(tmp_path / "journal.db")],
-        capture_output=True, text=True, timeout=290, cwd=tmp_path, env=dict(os.environ),
+        capture_output=True, text=True, timeout=450, cwd=tmp_path, env=dict(os.environ),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(summary.read_text())
