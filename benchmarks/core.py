@@ -46,7 +46,7 @@ def figures() -> list[Figure]:
         _at_most("that run on one core, threshold, every 15 s", base_s, 0.8, "s"),
         Figure("source records simulated a second", round(rate), ">= 2 million", holds=rate >= 2e6),
         _at_most("time at twice the duration / time", times_s["longer"] / base_s, 2.0, ""),
-        # 120 min are no whole number of the pattern's periods: twice the time carries a little more than twice.
+        # 120 min are no whole number of the pattern's periods: twice that carries a little more than twice.
         Figure("records at twice the duration / records", records["longer"] / records["base"]),
         _at_most("time at twice the load / time", times_s["heavier"] / base_s, 2.0, ""),
         _at_most("one tick, 1,000 units on 10,000 instances", _tick_s() * 1000, 50.0, "ms"),

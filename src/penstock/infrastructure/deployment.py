@@ -178,9 +178,10 @@ class Deployment:
     def counted_by_host(self) -> Mapping[str, tuple[Instance, ...]]:
         """Instances that serve or will serve, by host: what a host holds once retiring ones are gone."""
         found: dict[str, list[Instance]] = {}
-        for instance in self.instances.values():
-            if instance.host is not None and instance.state in INSTANCE_COUNTED:
-                found.setdefault(instance.host, []).append(instance)
+        for members in self.by_unit.values():
+            for instance in members:
+                if instance.host is not None:
+                    found.setdefault(instance.host, []).append(instance)
         return {host: tuple(members) for host, members in found.items()}
 
     @cached_property
