@@ -48,7 +48,7 @@ FEED = "feed.json"
 START_S = 180.0
 """Longest time until every unit runs; three drivers at once take 40 s on two cores."""
 DRAIN_S = 60.0
-"""Longest time records in flight are waited for after the sources have ended."""
+"""After the sources' end: longest time without any progress until records in flight are given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,8 @@ class Run:
         )
         self._started_s = 0.0
         self._stopped = False
+        self._done = 0
+        self._done_s = 0.0
         self._last_tick: Tick | None = None
 
     # --- life --------------------------------------------------------------------------------------
@@ -194,9 +196,13 @@ class Run:
         else:
             end_s = started_s + self.plan.duration_s
             ended = now_s >= end_s
+        done = sum(total.processed for total in self.cluster.totals.values())
+        if not ended or done != self._done:
+            self._done, self._done_s = done, now_s
         if not ended:
             return False
-        return self.drained() or (self.plan.duration_s is not None and now_s > end_s + self.plan.drain_s)
+        # What is in flight is waited for as long as it moves.
+        return self.drained() or now_s > max(end_s, self._done_s) + self.plan.drain_s
 
     def drained(self) -> bool:
         """Whether everything the feeders wrote has gone through every unit."""
