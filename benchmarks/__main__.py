@@ -47,7 +47,9 @@ def main() -> int:
             print_figures(figures, f"{module}, {time.perf_counter() - began_s:.0f} s", console)
             found += figures
             write_figures(found, RESULT)
-    console.print(f"{sum(f.holds is True for f in found)} bars reached, {sum(f.holds is False for f in found)} not")
+    console.print(
+        f"{sum(f.holds is True for f in found)} bars reached, {sum(f.holds is False for f in found)} not"
+    )
     console.print(f"written to {RESULT}")
     return 0
 
