@@ -110,6 +110,8 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float) -> 
     began_s = time.monotonic()
     while query.isActive and counted(spark) == 0 and time.monotonic() - began_s < 240:
         time.sleep(1.0)
+        if feeder.written:
+            feeder.lines_per_s = 0
     print(f"first batch after {time.monotonic() - began_s:.0f} s", flush=True)
     for load, lines_per_s in (("1×", 80), ("4×", 320), ("1×", 80)):
         feeder.lines_per_s = lines_per_s

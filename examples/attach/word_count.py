@@ -41,7 +41,7 @@ def word_counts(lines: DataFrame) -> DataFrame:
 
 def start(spark: SparkSession, folder: str, checkpoint: str) -> StreamingQuery:
     """Start counting the words of every text file that appears in a folder."""
-    lines = spark.readStream.option("maxFilesPerTrigger", 8).text(folder)
+    lines = spark.readStream.option("maxFilesPerTrigger", 20).text(folder)
     query: StreamingQuery = (
         word_counts(lines)
         .writeStream.outputMode("complete")
