@@ -139,6 +139,28 @@ def test_instances_that_are_still_starting_are_not_asked_for_again():
     assert started(Rate().decide(view)) == 0
 
 
+def test_a_backlog_that_drains_while_instances_start_is_no_reason_to_shrink():
+    view = a_view(
+        a_topology(cores=0.1, memory_mib=64),
+        on={"h1": ["a"] * 13},
+        signals={"a": [a_signal(arrived=30, processed=30, waiting=2000)]},
+    )
+    members = list(view.deployment.instances.values())
+    members[-1] = replace(members[-1], state=InstanceState.STARTING)
+    view = replace(view, deployment=Deployment.of(view.deployment.hosts.values(), members))
+    (action,) = Rate(keep_paid=False).decide(view)
+    assert isinstance(action, Hold)
+
+
+def test_what_does_not_serve_yet_stops_before_what_serves():
+    view = a_view(a_topology(cores=0.1, memory_mib=64), on={"h1": ["a"] * 3}, signals=QUIET)
+    members = list(view.deployment.instances.values())
+    members[0] = replace(members[0], state=InstanceState.STARTING)
+    view = replace(view, deployment=Deployment.of(view.deployment.hosts.values(), members))
+    stopped = [a.instance for a in Rate(keep_paid=False).decide(view) if isinstance(a, StopInstance)]
+    assert stopped == [members[0].id]
+
+
 QUIET = {"a": [a_signal(arrived=30, processed=30)]}
 """2/s: two instances of 2/s at 80 % are enough."""
 

@@ -64,7 +64,11 @@ class Filtering:
             found.update({measurement.unit: Signal(measurement, trusted=False) for measurement in members})
             return ()
         readings = Readings(
-            members[0].at_s, tuple(keys), np.array(values).reshape(-1, 2), np.array(inputs).reshape(-1, 2)
+            members[0].at_s,
+            tuple(keys),
+            np.array(values).reshape(-1, 2),
+            np.array(inputs).reshape(-1, 2),
+            tuple(measurement.unit for measurement, first, last in spans for _ in range(first, last)),
         )
         estimates = self._filters[choice].step(readings)
         for measurement, first, last in spans:

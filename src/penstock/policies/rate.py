@@ -214,20 +214,22 @@ class Rate:
     def _load(
         self, incoming: float, highest: float, waiting: int, each: float, count: int, running: int
     ) -> _Load:
-        # What the unit does in a second is no backlog. Nor is what gathered while instances are still
-        # starting: they were asked for on its account, and asking again would overshoot.
-        backlog = waiting if running >= count and waiting > max(1.0, each * count) else 0
-        extra = backlog / self.catch_up_s
+        # What the unit does in a second is no backlog.
+        backlog = waiting if waiting > max(1.0, each * count) else 0
+        # What gathered while instances are still starting is no reason to grow: they were asked for on
+        # its account, and asking again would overshoot. It is a reason not to shrink.
+        growth = backlog / self.catch_up_s if running >= count else 0.0
+        drain = backlog / self.catch_up_s
         # Flink: parallelism = (rate / target utilisation + catch-up rate) / true rate of one instance
-        wanted = max(1, math.ceil((incoming / self.target_ratio + extra) / each - 1e-9))
-        enough = max(1, math.ceil((highest / self.target_ratio + extra) / each - 1e-9))
+        wanted = max(1, math.ceil((incoming / self.target_ratio + growth) / each - 1e-9))
+        enough = max(1, math.ceil((highest / self.target_ratio + drain) / each - 1e-9))
         able = each * max(1, count)
         used = incoming / able
         return _Load(
             wanted,
             enough,
-            used + extra / able > self.target_ratio + self.tolerance_ratio,
-            used + extra / able < self.target_ratio - self.tolerance_ratio,
+            used + growth / able > self.target_ratio + self.tolerance_ratio,
+            used + drain / able < self.target_ratio - self.tolerance_ratio,
             f"{incoming:.4g}/s and {waiting} waiting, {each:.4g}/s an instance, {used:.0%} used "
             f"(target {self.target_ratio:.0%} ± {self.tolerance_ratio:.0%})",
         )
@@ -239,8 +241,13 @@ class Rate:
         left = dict(surplus)
         if not self.keep_paid:
             for unit, count in surplus.items():
-                # The newest first; those on the emptiest hosts go before, so that hosts become free.
-                members = sorted(plan.instances(unit), key=lambda i: len(plan.on_host(i.host or "")))
+                # Those that do not serve yet first, then those on the emptiest hosts, so that hosts become
+                # free; among equals the newest.
+                members = list(plan.instances(unit))
+                members.reverse()
+                members.sort(
+                    key=lambda i: (i.state is InstanceState.RUNNING, len(plan.on_host(i.host or "")))
+                )
                 for instance in members[:count]:
                     plan.stop(instance, reasons[unit])
             plan.release_empty_hosts()

@@ -15,6 +15,7 @@ from penstock.policies.pesp import Pesp
 from penstock.policies.queueing import Queueing
 from penstock.policies.rate import Rate
 from penstock.policies.threshold import Threshold
+from penstock.policies.utilisation import Utilisation
 from penstock.policies.view import Policy
 from penstock.topology.model import Choice
 
@@ -23,6 +24,7 @@ POLICIES: Mapping[str, type[Any]] = {
     for policy in (
         Fixed,
         Threshold,
+        Utilisation,
         Btu,
         Pesp,
         Rate,
