@@ -49,7 +49,7 @@ NEEDED = {"PIL": "pillow", "rapidocr_onnxruntime": "rapidocr-onnxruntime", "fpdf
 """Modules the factory uses, and the packages that have them."""
 REPORT_EVERY = 60
 """OEE values that make a report; the paper's 300, for a run of three minutes instead of two hours."""
-DRAIN_S = 90.0
+DRAIN_S = 240.0
 """Longest time records in flight are waited for after the machines have stopped."""
 
 
@@ -58,7 +58,7 @@ def demo(
     minutes: Annotated[float, typer.Option(help="How long machines run.")] = 3.0,
     channel: Annotated[str, typer.Option(help="Channel between units: files or kafka.")] = "files",
     machines: Annotated[str, typer.Option(help="Machines switched on, step by step.")] = "2,4,6,4,2",
-    factor: Annotated[float, typer.Option(help="The paper's rates times this.")] = 0.5,
+    factor: Annotated[float, typer.Option(help="The paper's rates times this.")] = 0.6,
     single: Annotated[bool, typer.Option("--single", help="One operator a unit: nine applications.")] = False,
     smudged: Annotated[float, typer.Option(help="Share of pictures nobody can read.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Which machines: the same seed lives the same lives.")] = 1,
