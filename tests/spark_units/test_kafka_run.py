@@ -73,7 +73,7 @@ def run(broker, tmp_path_factory):
 
 
 def test_a_killed_executor_is_replaced(run):
-    (victim, *_) = run.executors()
+    victim = run.an_executor()
     victim.kill()
 
     goes_on(run, run.trickle.written, "records came out after an executor was killed")
