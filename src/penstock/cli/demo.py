@@ -58,7 +58,7 @@ def demo(
     minutes: Annotated[float, typer.Option(help="How long machines run.")] = 3.0,
     channel: Annotated[str, typer.Option(help="Channel between units: files or kafka.")] = "files",
     machines: Annotated[str, typer.Option(help="Machines switched on, step by step.")] = "2,4,6,4,2",
-    factor: Annotated[float, typer.Option(help="The paper's rates times this.")] = 0.6,
+    factor: Annotated[float, typer.Option(help="The paper's rates times this.")] = 0.4,
     single: Annotated[bool, typer.Option("--single", help="One operator a unit: nine applications.")] = False,
     smudged: Annotated[float, typer.Option(help="Share of pictures nobody can read.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Which machines: the same seed lives the same lives.")] = 1,
