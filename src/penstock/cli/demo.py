@@ -426,17 +426,10 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
             *(f"{unit.compliance.ratio(level):.1%}" for level in LEVELS),
         )
     console.print(units)
-    counts = Table(title="against the truth", title_justify="left")
-    for name in ("what", "expected", "found", ""):
-        counts.add_column(name, justify="right" if name in ("expected", "found") else "left")
-    for what, expected, found in reconciled.rows:
-        counts.add_row(what, f"{expected:,}", f"{found:,}", "✓" if expected == found else "✗")
-    counts.add_row(
-        "OEE values that differ from the truth", "0", str(reconciled.wrong), "✗" if reconciled.wrong else "✓"
-    )
-    console.print(counts)
-    sent = ", ".join(f"{count:,} {source}" for source, count in reconciled.records.items())
-    console.print(f"records in: {sent}; pictures OCR could not read: {reconciled.unreadable}")
+    if outcome.interrupted:
+        console.print("interrupted: what was on its way stays in the run's folder; nothing is compared")
+    else:
+        _print_reconciliation(console, reconciled)
     actions = ", ".join(f"{count} {kind}" for kind, count in sorted(result.actions.items()))
     console.print(
         f"bill: [bold]{result.resource_cost} {result.currency}[/bold] for {result.paid_units} billing units "
@@ -463,3 +456,17 @@ def _side_by_side(outcome: Outcome) -> Table:
         shown = "–" if deviation is None else f"{deviation:+.1%}"
         table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
     return table
+
+
+def _print_reconciliation(console: Console, reconciled: Reconciliation) -> None:
+    counts = Table(title="against the truth", title_justify="left")
+    for name in ("what", "expected", "found", ""):
+        counts.add_column(name, justify="right" if name in ("expected", "found") else "left")
+    for what, expected, found in reconciled.rows:
+        counts.add_row(what, f"{expected:,}", f"{found:,}", "✓" if expected == found else "✗")
+    counts.add_row(
+        "OEE values that differ from the truth", "0", str(reconciled.wrong), "✗" if reconciled.wrong else "✓"
+    )
+    console.print(counts)
+    sent = ", ".join(f"{count:,} {source}" for source, count in reconciled.records.items())
+    console.print(f"records in: {sent}; pictures OCR could not read: {reconciled.unreadable}")
