@@ -222,6 +222,7 @@ class FilesConsumption:
         self._folder = folder
         self._checkpoint = Path(checkpoint)
         self._index = source_index
+        self._line: int | None = None
         self._started: dict[str, int] = {}
         """Log batch by file (batch folder and file name), without those already deleted."""
         self._arrivals: dict[int, list[tuple[float, float]]] = {}
@@ -324,9 +325,11 @@ class FilesConsumption:
         return self._log_offset(max(commits)) if commits else -1
 
     def _log_offset(self, batch_id: int) -> int:
-        if self._index is None:
-            return -1
-        offset = offset_of(self._checkpoint, batch_id, self._index)
+        if self._line is None:
+            self._line = _offset_line_of(self._checkpoint, f"{self._folder}/batch-")
+        line = self._line if self._line is not None else self._index
+        offsets = offsets_of(self._checkpoint, batch_id)
+        offset = offsets[line] if line is not None and line < len(offsets) else None
         return int(offset["logOffset"]) if offset else -1
 
 
@@ -342,17 +345,37 @@ def source_index_of(checkpoint: Path, marker: str) -> int | None:
     return None
 
 
-def offset_of(checkpoint: Path, batch_id: int, source_index: int) -> dict[str, Any] | None:
-    """The end offset of one source in one micro-batch, from a query's checkpoint; None where not known."""
+def offsets_of(checkpoint: Path, batch_id: int) -> list[dict[str, Any] | None]:
+    """The end offsets of one micro-batch, one for each place a source is read at; empty where not known."""
     try:
-        # Line 1 is the version, line 2 the batch's metadata, then one line a source ("-" for none).
+        # Line 1 is the version, line 2 the batch's metadata, then one line a place ("-" for none).
         lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[2:]
     except FileNotFoundError:
+        return []
+    return [None if line == "-" else json.loads(line) for line in lines]
+
+
+def note_offset_lines(checkpoint: Path, sources: Sequence[str]) -> None:
+    """Write down beside a checkpoint which source each line of its offsets is about.
+
+    A query that reads a source in several branches has a line for each, so that the number of a source's
+    log (`sources/<index>/`) is not the number of its line.
+    """
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    _offset_lines_file(checkpoint).write_text(json.dumps(list(sources)))
+
+
+def _offset_line_of(checkpoint: Path, marker: str) -> int | None:
+    """The first line of the offsets that is about a folder; None where nothing was written down."""
+    try:
+        sources = json.loads(_offset_lines_file(checkpoint).read_text())
+    except (OSError, ValueError):
         return None
-    if source_index >= len(lines) or lines[source_index] == "-":
-        return None
-    value: dict[str, Any] = json.loads(lines[source_index])
-    return value
+    return next((line for line, source in enumerate(sources) if marker in source), None)
+
+
+def _offset_lines_file(checkpoint: Path) -> Path:
+    return checkpoint.with_name(f"{checkpoint.name}-sources.json")
 
 
 def _names(folder: Path) -> list[str]:

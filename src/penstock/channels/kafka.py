@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME
-from penstock.channels.files import TIMESTAMP_FORMAT, offset_of, source_index_of
+from penstock.channels.files import TIMESTAMP_FORMAT, offsets_of
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.errors import ClusterError, ConfigurationError
@@ -107,11 +107,11 @@ class KafkaChannel:
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again, by their offsets."""
-        index = source_index_of(checkpoint, f'"{self.topic(stream.producer)}"')
-        end = None if index is None else offset_of(checkpoint, batch_id, index)
-        if index is None or end is None:
+        topic = self.topic(stream.producer)
+        end = _offset_of(topic, checkpoint, batch_id)
+        if end is None:
             return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
-        start = offset_of(checkpoint, batch_id - 1, index) or {}
+        start = _offset_of(topic, checkpoint, batch_id - 1) or {}
         # -2 is Kafka's word for the earliest record, where a partition had no offset before.
         begin = {
             topic: {partition: start.get(topic, {}).get(partition, -2) for partition in partitions}
@@ -184,3 +184,8 @@ def _offsets(value: Any) -> dict[str, dict[str, int]]:
     if isinstance(value, str):
         value = json.loads(value)
     return value if isinstance(value, dict) else {}
+
+
+def _offset_of(topic: str, checkpoint: Path, batch_id: int) -> dict[str, Any] | None:
+    """The end offset of a topic in one micro-batch; None where it has none."""
+    return next((offset for offset in offsets_of(checkpoint, batch_id) if offset and topic in offset), None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME, enveloped, kept
 from penstock.channels.feeder import DEFAULT_SCHEMA
-from penstock.channels.files import TIMESTAMP_FORMAT, FilesChannel, FilesConsumption
+from penstock.channels.files import TIMESTAMP_FORMAT, FilesChannel, FilesConsumption, note_offset_lines
 from penstock.channels.kafka import KafkaChannel
 from penstock.channels.model import RecordChannel, Stream
 from penstock.channels.publishing import Publisher
@@ -290,6 +290,7 @@ class UnitQuery:
         else:
             frame, serve = self._served(frames, outgoing, branching)
             writer = self._counted(frame).writeStream.foreachBatch(serve)
+        note_offset_lines(self.checkpoint, _sources_read(frame))
         return (
             writer.queryName(name)
             .outputMode("update" if _aggregates(frame) else "append")
@@ -566,6 +567,12 @@ def _measured(records: DataFrame, name: str) -> DataFrame:
         metrics.append(sql.avg(instant).alias(f"{kind}_mean_ms"))
         metrics.append(sql.min(instant).alias(f"{kind}_first_ms"))
     return records.observe(f"{OBSERVED_INPUT}{name}", *metrics).drop(ARRIVED_TIME)
+
+
+def _sources_read(frame: DataFrame) -> list[str]:
+    """What a plan reads, place by place, in the order of a query's offsets."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return [str(leaves.apply(index).toString()) for index in range(leaves.size())]
 
 
 def _aggregates(frame: DataFrame) -> bool:
