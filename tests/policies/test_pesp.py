@@ -38,8 +38,10 @@ def milp_solution(problem: PespProblem) -> tuple[int, int, list[int]]:
 
     cpu = problem.cpu_ratio
     if cpu is not None:
-        require({u: 1.0}, low=cpu - problem.cpu_max_ratio + 1e-6)  # (2): cpu < CPU_max + u
-        require({low_cpu: 1.0}, low=problem.cpu_min_ratio - cpu + 1e-6)  # (4): cpu > CPU_min - low_cpu
+        # Strict inequalities: loads here are whole per cents, so half a per cent makes them strict. Less
+        # than the solver's tolerance of 1e-6 would leak through it, as ± 0.5 does not for queues.
+        require({u: 1.0}, low=cpu - problem.cpu_max_ratio + 0.005)  # (2): cpu < CPU_max + u
+        require({low_cpu: 1.0}, low=problem.cpu_min_ratio - cpu + 0.005)  # (4): cpu > CPU_min - low_cpu
     require({u: big}, low=problem.waiting - problem.q_max + 0.5)  # (3): q < Q_max + u N
     require({low_queue: big}, low=problem.q_min - problem.waiting + 0.5)  # (5): q > Q_min - low_queue N
     if cpu is not None:
