@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,15 @@ def _lines(
             line_shape="hv" if step else "linear",
         )  # fmt: skip
     figure.update_xaxes(title="minutes").update_yaxes(title=axis, rangemode="tozero")
+    if step:
+        most = max((row[column] or 0 for rows in observations.values() for row in rows), default=1)
+        figure.update_yaxes(dtick=_whole_step(most))
     page.plot(title, figure, note)
+
+
+def _whole_step(most: int) -> int:
+    """The distance of ticks on an axis that counts things: whole, and at most about six of them."""
+    return max(1, math.ceil(most / 6))
 
 
 def _leases(page: Page, journal: Journal, ticks: Sequence[Mapping[str, Any]], start_s: float) -> None:
@@ -184,7 +193,7 @@ def _bill(page: Page, ticks: Sequence[Mapping[str, Any]], start_s: float) -> Non
     figure.update_layout(
         yaxis2={
             "overlaying": "y", "side": "right", "title": "hosts", "rangemode": "tozero", "showgrid": False,
-            "tickformat": "d", "nticks": 6,
+            "dtick": _whole_step(max((t["hosts"] for t in ticks), default=1)),
         }
     )  # fmt: skip
     figure.update_xaxes(title="minutes")
@@ -199,7 +208,8 @@ def _durations(
     for unit, rows in observations.items():
         slo_s = topology.unit_slo_s(unit)
         values = [None if row["duration_s"] is None else row["duration_s"] / slo_s for row in rows]
-        figure.add_scatter(x=_minutes(rows, start_s), y=values, name=unit)
+        # Where nothing was finished there is no duration; the line goes on at the next that is known.
+        figure.add_scatter(x=_minutes(rows, start_s), y=values, name=unit, connectgaps=True)
     figure.add_hline(
         y=1.0, line_dash="dash", line_color="#888", annotation_text="SLO", annotation_position="bottom left"
     )
