@@ -30,8 +30,8 @@ from penstock.spark.unit_driver import SPECIFICATION, RunSpecification
 from penstock.topology.model import Choice, Operator, Service, Site, Topology, Unit
 
 PROFILE = "profile.json"
-MOST_PLACES = 64
-"""Places an instance is given at most; more would change nothing but the simulator's memory."""
+MOST_PLACES = 4096
+"""Places an instance is given at most; fewer than duration / service make the twin slower than the run."""
 TINY_S = 1e-6
 """Service time of operators whose work is booked at the one before them."""
 LEAST_RECORDS = 5
