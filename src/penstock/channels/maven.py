@@ -8,17 +8,21 @@ That is quicker than letting Spark resolve them (12 s at every driver's start) a
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import hashlib
 import os
+import re
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
+
 from penstock.errors import ClusterError
 
-CENTRAL = "https://repo1.maven.org/maven2"
 SCALA = "2.13"
 
 
@@ -160,7 +164,22 @@ def _first(folder: Path, artifact: str, versions: Sequence[str]) -> Path:
 
 
 def _repository() -> str:
-    return os.environ.get("PENSTOCK_MAVEN", CENTRAL).rstrip("/")
+    return (os.environ.get("PENSTOCK_MAVEN") or _default_repository()).rstrip("/")
+
+
+@functools.cache
+def _default_repository() -> str:
+    """The repository Spark itself resolves packages from: the address its Ivy was built with."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    for jar in sorted(jars.glob("ivy-*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            code = archive.read("org/apache/ivy/plugins/resolver/IBiblioResolver.class")
+        found = re.search(rb"https://[!-~]+/maven2/", code)
+        if found is not None:
+            return found[0].decode()
+    raise ClusterError(
+        f"no Maven repository is known: Spark's Ivy is not in {jars}; set PENSTOCK_MAVEN to one"
+    )
 
 
 def _fetched(folder: Path, jar: Jar) -> Path:
