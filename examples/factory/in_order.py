@@ -9,6 +9,7 @@ records that came too early. It is bounded by the disorder, needs no watermark a
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -65,19 +66,19 @@ def with_state(rows: DataFrame, key: str, memory: Remembering, columns: str) -> 
     )
 
 
-class Remembering:
+class Remembering(ABC):
     """What Spark calls for the new rows of one key; all it remembers of a key is one Python value."""
 
     names: tuple[str, ...] = ()
     """The outgoing columns in their order."""
 
+    @abstractmethod
     def first(self) -> Any:
         """What is remembered before the first record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, memory: Any, records: Iterator[Record]) -> tuple[Any, list[Record]]:
         """What is remembered after these records, and what to emit."""
-        raise NotImplementedError
 
     def __call__(
         self, key: Any, batches: Iterable[pd.DataFrame], state: GroupState

@@ -71,7 +71,7 @@ class ExecutorControl:
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
 
     def scalability(self) -> Scalability:
-        """Whether this session's executors can be changed, and the reason."""
+        """Whether the executors of the session can be changed, and the reason."""
         return scalability(self.spark)
 
     def take_over(self) -> str | None:

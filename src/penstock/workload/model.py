@@ -6,6 +6,7 @@ takes them. Each one is a frozen dataclass whose fields are the parameters a top
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
@@ -39,7 +40,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pattern:
+class Pattern(ABC):
     """What the shipped workloads share: both scales, and a curve computed once."""
 
     name: ClassVar[str] = ""
@@ -52,9 +53,9 @@ class Pattern:
         """Compute the curve at once, so that a wrong parameter is told when the workload is made."""
         _ = self.curve
 
+    @abstractmethod
     def shape(self) -> RateCurve:
         """The curve before scaling; each pattern has its own."""
-        raise NotImplementedError
 
     @cached_property
     def curve(self) -> RateCurve:
