@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -205,10 +206,9 @@ class Controller:
                 bill=self.state.ledger.total,
                 signals=signals,
                 instances={unit: len(members) for unit, members in by_unit.items()},
-                running={
-                    unit: sum(1 for i in members if i.state is InstanceState.RUNNING)
-                    for unit, members in by_unit.items()
-                },
+                running=Counter(
+                    [i.unit for i in deployment.instances.values() if i.state is InstanceState.RUNNING]
+                ),
                 verdicts=verdicts,
                 leases=self.state.taken_lease_changes(),
                 charges=charges,

@@ -31,8 +31,8 @@ from penstock.policies.actions import (
 )
 from penstock.simulator.faults import Fault
 from penstock.simulator.flows import Edge, Entry, flows_of
-from penstock.simulator.kernel import BINS, add_to_histogram
-from penstock.simulator.station import Finished, Station
+from penstock.simulator.kernel import BINS, add_to_histogram, passed_on
+from penstock.simulator.station import Finished, Floats, Station
 from penstock.topology.model import Choice, Topology
 from penstock.workload import ArrivalStream, RateCurve, Workload, make_workload
 from penstock.workload.arrivals import Process
@@ -326,29 +326,30 @@ class SimulatedCluster:
                 mine = finished.way == edge.way
                 end_s, origin_s = finished.end_s[mine], finished.origin_s[mine]
             if edge.ratio != 1.0:
-                chosen = self._chosen((unit, number), edge.ratio, end_s.size)
-                end_s, origin_s = end_s[chosen], origin_s[chosen]
+                end_s, origin_s = self._passed_on((unit, number), edge.ratio, end_s, origin_s)
             if not end_s.size:
                 continue
             self._emitted[unit] = self._emitted.get(unit, 0) + int(end_s.size)
             if edge.target is None:
                 self._deliver(end_s - origin_s)
             else:
-                self.stations[edge.target].receive(end_s + edge.delay_s, origin_s, edge.target_way)
+                self.stations[edge.target].receive(
+                    end_s + edge.delay_s if edge.delay_s else end_s, origin_s, edge.target_way
+                )
 
-    def _chosen(self, edge: tuple[str, int], ratio: float, number: int) -> NDArray[np.int64]:
-        """Which records are sent on, and how often: on average `ratio`, spread evenly, the rest carried."""
+    def _passed_on(
+        self, edge: tuple[str, int], ratio: float, end_s: Floats, origin_s: Floats
+    ) -> tuple[Floats, Floats]:
+        """The records sent on: on average `ratio` for each, spread evenly, the rest carried to the next."""
         carry = self._carry.get(edge, 0.0)
-        due = carry + ratio * number
+        due = carry + ratio * end_s.size
         # The tolerance keeps 300 × 1/300 from missing the whole by one bit.
         whole = int(due + 1e-9)
         self._carry[edge] = due - whole
         if whole == 0:
-            return np.empty(0, np.int64)
-        # Record k (from 1) brings the sum to carry + ratio k; copy m is due where that reaches m.
-        reached = np.ceil((np.arange(1, whole + 1) - carry) / ratio - 1e-6).astype(np.int64) - 1
-        chosen: NDArray[np.int64] = np.clip(reached, 0, number - 1)
-        return chosen
+            return end_s[:0], origin_s[:0]
+        sent: tuple[Floats, Floats] = passed_on(end_s, origin_s, ratio, carry, whole)
+        return sent
 
     def _deliver(self, latency_s: NDArray[np.float64]) -> None:
         self.end_to_end_sum_s += add_to_histogram(latency_s, self.end_to_end)

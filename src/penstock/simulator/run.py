@@ -13,7 +13,7 @@ from penstock.controller.result import RunResult, UnitCount, result_of
 from penstock.errors import JournalError
 from penstock.monitoring.sla import Compliance, DurationStatistics
 from penstock.simulator.cluster import SimulatedCluster, SimulationSettings
-from penstock.simulator.kernel import percentile
+from penstock.simulator.kernel import DURATIONS, percentile
 from penstock.simulator.station import Floats, Station
 from penstock.topology.model import Topology
 
@@ -86,7 +86,7 @@ def _count(station: Station) -> UnitCount:
         done,
         station.waiting + station.in_service,
         Compliance(done, *(int(value) for value in station.sums[4:7])),
-        _statistics(station.durations, float(station.sums[0]), done),
+        _statistics(station.histograms[DURATIONS], float(station.sums[0]), done),
     )
 
 

@@ -5,32 +5,44 @@ Conservation is the invariant: every record that arrived waits, is in service, o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.monitoring.measurements import InstanceReading, Measurement
 from penstock.simulator.flows import Flow, Way
-from penstock.simulator.kernel import BINS, close_window, gaps, read_slots, serve
+from penstock.simulator.kernel import (
+    ARRIVAL,
+    BINS,
+    FREE,
+    HELD,
+    HELD_ARRIVAL,
+    HELD_ENTRY,
+    HELD_ORIGIN,
+    HELD_WORK,
+    OPEN,
+    OPENED,
+    ORIGIN,
+    OUT_END,
+    OUT_ORIGIN,
+    OUT_ROWS,
+    RECORD_ROWS,
+    SLOT_ROWS,
+    SLOT_WHOLE_ROWS,
+    SLOWDOWN,
+    WORK,
+    append,
+    close_window,
+    read_slots,
+    serve,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_QUEUE_FIELDS = ("arrival", "origin", "work")
-_SLOT_FLOATS = (
-    "opened_s",
-    "free_s",
-    "slowdown",
-    "held_arrival",
-    "held_origin",
-    "held_work",
-    "held_start",
-    "busy_s",
-)
 _NO_WAYS: Ints = np.empty(0, np.int64)
-_SLOT_INTS = ("held", "held_entry", "executed", "open_slot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,63 +65,63 @@ class Station:
         self._sigma = [_log_sigma(way) for way in flow.ways]
         self._head = 0
         self._tail = 0
-        self._queue: dict[str, Floats] = {name: np.empty(1024) for name in _QUEUE_FIELDS}
-        self._entry: Ints = np.empty(1024, np.int64)
+        self._queue: Floats = np.empty((RECORD_ROWS, 1024))
+        self._entry: Ints = np.zeros(1024, np.int64)
         self._inbox: list[tuple[Floats, Floats, int]] = []
         """Records handed over and not yet arrived: instants, origins, and the way all of them come in by."""
-        self._slot: dict[str, NDArray[Any]] = {
-            **{name: np.empty(0) for name in _SLOT_FLOATS},
-            **{name: np.empty(0, np.int64) for name in _SLOT_INTS},
-        }
+        self._slots: Floats = np.zeros((SLOT_ROWS, 0))
+        self._whole: Ints = np.zeros((SLOT_WHOLE_ROWS, 0), np.int64)
         self._owners: list[str] = []
         """Instances in the order of their slots."""
         self.arrived = 0
         self.done = 0
-        self.durations: Floats = np.zeros(BINS)
-        self.latencies: Floats = np.zeros(BINS)
+        self.histograms: Floats = np.zeros((2, BINS))
         self.sums: Floats = np.zeros(7)
-        self._window_durations: Floats = np.zeros(BINS)
-        self._window_latencies: Floats = np.zeros(BINS)
+        self._window: Floats = np.zeros((2, BINS))
+        self._used: Ints = np.array([BINS, 0])
+        """The window's first bin that is not empty, and one past its last."""
         self._window_sums: Floats = np.zeros(7)
         self._window_arrived = 0
         self._window_done = 0
         self._gaps: Floats = np.zeros(3)
         self._last_arrival_s = np.nan
-        self._out: tuple[Floats, Floats, Ints] = (np.empty(1024), np.empty(1024), np.empty(1024, np.int64))
+        self._out: Floats = np.empty((OUT_ROWS, 1024))
+        self._out_entry: Ints = np.empty(1024, np.int64)
 
     # -- slots -----------------------------------------------------------------------------------
 
     def add_slots(self, instance: str, from_s: float, slowdown: float = 1.0) -> None:
         """Give the unit an instance, whose slots are usable from an instant on."""
-        count = len(self._slot["free_s"]) + self.slots
-        fresh = {"opened_s": from_s, "free_s": from_s, "slowdown": slowdown, "open_slot": 1}
-        for name, old in self._slot.items():
-            grown = np.full(count, fresh.get(name, 0), old.dtype)
-            grown[: len(old)] = old
-            self._slot[name] = grown
+        fresh = np.zeros((SLOT_ROWS, self.slots))
+        fresh[OPENED] = fresh[FREE] = from_s
+        fresh[SLOWDOWN] = slowdown
+        whole = np.zeros((SLOT_WHOLE_ROWS, self.slots), np.int64)
+        whole[OPEN] = 1
+        self._slots = np.concatenate((self._slots, fresh), axis=1)
+        self._whole = np.concatenate((self._whole, whole), axis=1)
         self._owners.append(instance)
 
     def close_slots(self, instance: str) -> float:
         """Let an instance's slots take nothing new; when the last of its records will be finished."""
         mine = self._slots_of(instance)
-        self._slot["open_slot"][mine] = 0
-        busy = self._slot["free_s"][mine][self._slot["held"][mine] == 1]
+        self._whole[OPEN, mine] = 0
+        busy = self._slots[FREE, mine][self._whole[HELD, mine] == 1]
         return float(busy.max()) if busy.size else -np.inf
 
     def remove_slots(self, instance: str) -> int:
         """Take an instance's slots away now; records they still hold wait again. How many those were."""
         mine = self._slots_of(instance)
-        held = [index for index in range(mine.start, mine.stop) if self._slot["held"][index]]
+        held = [index for index in range(mine.start, mine.stop) if self._whole[HELD, index]]
         for index in held:
             self._put_back(index)
-        for name, old in self._slot.items():
-            self._slot[name] = np.delete(old, mine)
+        self._slots = np.concatenate((self._slots[:, : mine.start], self._slots[:, mine.stop :]), axis=1)
+        self._whole = np.concatenate((self._whole[:, : mine.start], self._whole[:, mine.stop :]), axis=1)
         self._owners.remove(instance)
         return len(held)
 
     def slow_down(self, instance: str, factor: float) -> None:
         """Everything an instance begins from now on takes so many times longer than usual."""
-        self._slot["slowdown"][self._slots_of(instance)] = factor
+        self._slots[SLOWDOWN, self._slots_of(instance)] = factor
 
     def _slots_of(self, instance: str) -> slice:
         first = self._owners.index(instance) * self.slots
@@ -125,7 +137,7 @@ class Station:
     @property
     def in_service(self) -> int:
         """Records some slot works on."""
-        return int(self._slot["held"].sum())
+        return int(np.count_nonzero(self._whole[HELD]))
 
     def receive(self, arrival_s: Floats, origin_s: Floats, way: int) -> None:
         """Hand over records with the instants they arrive, sorted; they may lie in the future."""
@@ -135,35 +147,27 @@ class Station:
     def step(self, begin_s: float, end_s: float) -> Finished:
         """Serve from one instant to another."""
         self._admit(end_s)
-        slot, queue = self._slot, self._queue
-        space = self.waiting + len(slot["free_s"])
-        if self._out[0].size < space:
-            self._out = (np.empty(2 * space), np.empty(2 * space), np.empty(2 * space, np.int64))
-        out_end, out_origin, out_entry = self._out
+        space = self.waiting + self._slots.shape[1]
+        if self._out_entry.size < space:
+            self._out, self._out_entry = np.empty((OUT_ROWS, 2 * space)), np.empty(2 * space, np.int64)
         self._head, done = serve(
-            begin_s, end_s, queue["arrival"], queue["origin"], queue["work"], self._entry, self._head,
-            self._tail, slot["free_s"], slot["open_slot"], slot["slowdown"], slot["held"],
-            slot["held_arrival"], slot["held_origin"], slot["held_work"], slot["held_entry"],
-            slot["held_start"], slot["busy_s"], slot["executed"], out_end, out_origin, out_entry,
-            self._window_durations, self._window_latencies, self.flow.slo_s, self._window_sums,
+            begin_s, end_s, self._queue, self._entry, self._head, self._tail, self._slots, self._whole,
+            self._out, self._out_entry, self._window, self._used, self.flow.slo_s, self._window_sums,
         )  # fmt: skip
         self.done += done
         self._window_done += done
         # One way in: everything came by it, and nobody asks.
-        way = out_entry[:done].copy() if len(self.flow.ways) > 1 else _NO_WAYS
-        return Finished(out_end[:done].copy(), out_origin[:done].copy(), way)
+        way = self._out_entry[:done].copy() if len(self.flow.ways) > 1 else _NO_WAYS
+        return Finished(self._out[OUT_END, :done].copy(), self._out[OUT_ORIGIN, :done].copy(), way)
 
     def readings(self, now_s: float, interval_s: float) -> tuple[list[str], Floats, list[int]]:
         """Running instances, the share of the interval each worked, the records each finished in it.
 
         Asking begins a new interval.
         """
-        size, slot = len(self._owners), self._slot
+        size = len(self._owners)
         load, finished, which = np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
-        count = read_slots(
-            now_s, interval_s, self.slots, slot["opened_s"], slot["open_slot"], slot["busy_s"],
-            slot["executed"], load, finished, which,
-        )  # fmt: skip
+        count = read_slots(now_s, interval_s, self.slots, self._slots, self._whole, load, finished, which)
         return [self._owners[i] for i in which[:count].tolist()], load[:count], finished[:count].tolist()
 
     def measured(
@@ -174,9 +178,8 @@ class Station:
         duration_sum, service_sum, service_squares, latency_sum = self._window_sums[:4].tolist()
         arrival_cv = _cv(*self._gaps.tolist())
         p95, p99, latency_p95 = close_window(
-            done, self._window_durations, self._window_latencies, self._window_sums, self.durations,
-            self.latencies, self.sums,
-        )  # fmt: skip
+            done, self._window, self._used, self._window_sums, self.histograms, self.sums
+        )
         self._window_arrived = self._window_done = 0
         self._gaps.fill(0.0)
         unit, waiting, in_service = self.flow.unit, self.waiting, self.in_service
@@ -217,29 +220,30 @@ class Station:
 
     def _append(self, arrival: Floats, origin: Floats, way: Ints | int) -> None:
         number = arrival.size
-        self._reserve(number)
-        place = slice(self._tail, self._tail + number)
-        self._queue["arrival"][place] = arrival
-        self._queue["origin"][place] = origin
-        self._queue["work"][place] = self._draw_work(way, number)
-        self._entry[place] = way
-        self._tail += number
+        if self._tail + number > self._entry.size:
+            self._move(0, number)
+        begin, end = self._tail, self._tail + number
+        append(arrival, origin, self._queue, begin, self._last_arrival_s, self._gaps)
+        if len(self.flow.ways) > 1:
+            self._entry[begin:end] = way
+        self._draw_work(way, self._queue[WORK, begin:end])
+        self._tail = end
         self.arrived += number
         self._window_arrived += number
-        gaps(arrival, self._last_arrival_s, self._gaps)
         self._last_arrival_s = float(arrival[-1])
 
-    def _draw_work(self, way: Ints | int, number: int) -> Floats:
+    def _draw_work(self, way: Ints | int, work: Floats) -> None:
+        """Fill in the service times of records that came in by one way, or each by its own."""
         ways = self.flow.ways
-        if isinstance(way, int):
-            return _draws(ways[way], self._sigma[way], number, self._rng)
-        if len(ways) == 1:
-            return _draws(ways[0], self._sigma[0], number, self._rng)
-        work = np.empty(number)
+        if isinstance(way, int) or len(ways) == 1:
+            number = way if isinstance(way, int) else 0
+            _draw(ways[number], self._sigma[number], work, self._rng)
+            return
         for index, kind in enumerate(ways):
             mine = way == index
-            work[mine] = _draws(kind, self._sigma[index], int(mine.sum()), self._rng)
-        return work
+            drawn = np.empty(int(mine.sum()))
+            _draw(kind, self._sigma[index], drawn, self._rng)
+            work[mine] = drawn
 
     def _put_back(self, slot: int) -> None:
         """Let the record a slot holds wait again, before all that arrived after it."""
@@ -248,32 +252,25 @@ class Station:
         self._head -= 1
         place = self._head
         # Only records put back a moment ago can have arrived earlier: this stops after a few steps.
-        while place + 1 < self._tail and (
-            self._queue["arrival"][place + 1] < self._slot["held_arrival"][slot]
-        ):
-            for values in (*self._queue.values(), self._entry):
-                values[place] = values[place + 1]
+        arrival = self._slots[HELD_ARRIVAL, slot]
+        while place + 1 < self._tail and self._queue[ARRIVAL, place + 1] < arrival:
+            self._queue[:, place] = self._queue[:, place + 1]
+            self._entry[place] = self._entry[place + 1]
             place += 1
-        for field in ("arrival", "origin", "work"):
-            self._queue[field][place] = self._slot[f"held_{field}"][slot]
-        self._entry[place] = self._slot["held_entry"][slot]
-        self._slot["held"][slot] = 0
-
-    def _reserve(self, number: int) -> None:
-        if self._tail + number > self._entry.size:
-            self._move(0, number)
+        self._queue[ARRIVAL, place] = arrival
+        self._queue[ORIGIN, place] = self._slots[HELD_ORIGIN, slot]
+        self._queue[WORK, place] = self._slots[HELD_WORK, slot]
+        self._entry[place] = self._whole[HELD_ENTRY, slot]
+        self._whole[HELD, slot] = 0
 
     def _move(self, first: int, extra: int = 0) -> None:
         """Put the waiting records at another place of the arrays, growing them where needed."""
         waiting = self.waiting
         size = max(1024, 2 * (first + waiting + extra))
-        for name in _QUEUE_FIELDS:
-            grown = np.empty(size)
-            grown[first : first + waiting] = self._queue[name][self._head : self._tail]
-            self._queue[name] = grown
-        entries = np.empty(size, np.int64)
+        grown, entries = np.empty((RECORD_ROWS, size)), np.zeros(size, np.int64)
+        grown[:, first : first + waiting] = self._queue[:, self._head : self._tail]
         entries[first : first + waiting] = self._entry[self._head : self._tail]
-        self._entry = entries
+        self._queue, self._entry = grown, entries
         self._head, self._tail = first, first + waiting
 
 
@@ -290,15 +287,16 @@ def _log_sigma(way: Way) -> float:
     return float(np.sqrt(np.log1p(way.cv**2)))
 
 
-def _draws(way: Way, sigma: float, number: int, rng: np.random.Generator) -> Floats:
+def _draw(way: Way, sigma: float, work: Floats, rng: np.random.Generator) -> None:
+    """Fill in random service times of a way."""
     if way.shape == "deterministic" or (way.shape == "lognormal" and sigma == 0.0):
-        return np.full(number, way.mean_s)
-    if way.shape == "exponential":
-        return rng.standard_exponential(number) * way.mean_s
-    # Mean of exp(σ z - σ²/2) is 1.
-    values = rng.standard_normal(number)
-    values *= sigma
-    values -= 0.5 * sigma * sigma
-    np.exp(values, out=values)
-    values *= way.mean_s
-    return values
+        work.fill(way.mean_s)
+    elif way.shape == "exponential":
+        rng.standard_exponential(out=work)
+        work *= way.mean_s
+    else:
+        # Mean of exp(σ z - σ²/2) is 1.
+        rng.standard_normal(out=work)
+        work *= sigma
+        work += math.log(way.mean_s) - 0.5 * sigma * sigma if way.mean_s > 0 else -math.inf
+        np.exp(work, out=work)

@@ -21,7 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 class RateCurve:
     """Records a second over time: linear between edges, free to jump at them; never changed once made."""
 
-    __slots__ = ("_before", "_edges_s", "_first_per_s", "_slope_per_s2", "repeats")
+    __slots__ = ("_before", "_edges_s", "_first_per_s", "_slope_per_s2", "_steps", "repeats")
 
     def __init__(
         self, edges_s: ArrayLike, first_per_s: ArrayLike, last_per_s: ArrayLike, *, repeats: bool = False
@@ -51,6 +51,7 @@ class RateCurve:
         self._first_per_s = first
         self._slope_per_s2 = (last - first) / widths
         self._before = np.concatenate(([0.0], np.cumsum(records)))
+        self._steps = bool(np.isfinite(edges[-1]) and np.all(first == last) and np.all(first > 0))
         self.repeats = repeats
 
     @classmethod
@@ -130,6 +131,10 @@ class RateCurve:
                 return np.full_like(y, np.inf)
             laps = np.floor(y / total)
             y = np.clip(y - laps * total, 0.0, total)
+        if self._steps:
+            # Steps without a pause: the records add up along straight lines, and nothing is ambiguous.
+            found = np.interp(y, self._before, self._edges_s, right=np.inf)
+            return laps * self.length_s + found if self.repeats else found
         segments = self._first_per_s.size
         if segments == 1:
             segment = np.where(y <= total, 0, 1)
