@@ -12,21 +12,29 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks import spark_units as units
+from penstock.channels import files
 from penstock.report.figures import Figure
 from penstock.spark.agent import SessionMeter, process_trees, tree_usage
 from penstock.spark.executors import ExecutorControl
+from penstock.spark.heartbeat import HEARTBEAT_S
 from penstock.spark.java import ClassArchive, find_java
 from penstock.spark.local_cluster import LocalCluster
 from penstock.spark.processes import wait_until
 from penstock.spark.settings import FAST_CHECKPOINTS, end_session, start_session
 from penstock.spark.training import ensure_archive
+from penstock.spark.unit_driver import measuring_s
+from penstock.spark.unit_meter import UnitMeter
+from penstock.spark.unit_plan import RunFolders, UnitQuery
+from penstock.topology.model import Unit
 
 BATCHES = 25
 TURNS = 3
@@ -54,6 +62,7 @@ def figures() -> list[Figure]:
             wait_until(lambda: len(control.executors()) == 1, 120)
             found += micro_batches(spark)
             found += measuring(spark, control)
+            found += measuring_a_unit(spark, control)
             found += scaling(control, cluster)
         finally:
             end_session()
@@ -133,6 +142,61 @@ def measuring(spark: Any, control: ExecutorControl) -> list[Figure]:
         Figure("measuring, processor time a measurement", cost_s / measured * 1000, unit="ms"),
         Figure("measuring, progress events missed", float(missed), "0", holds=missed == 0),
     ]
+
+
+def measuring_a_unit(spark: Any, control: ExecutorControl) -> list[Figure]:
+    """The same for a unit at a steady rate, at a driver's own pace, with what naming its batches costs."""
+    bean = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+    topology = units.topology((Unit("all", ("weigh", "heavy")),))
+    every = round(measuring_s(topology) / HEARTBEAT_S)
+    named_s: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        query = UnitQuery(spark, topology, "all", RunFolders(Path(folder)))
+        (Path(folder) / "sources" / "numbers" / "all").mkdir(parents=True)
+        with units.fed(Path(folder)), _span_cost(named_s):
+            running = query.start()
+            try:
+                meter = UnitMeter(spark, control, query)
+                meter.measure(time.time())
+                wait_until(lambda: (running.lastProgress or {"batchId": 0})["batchId"] >= 20, 120)
+                _cost_s(bean, lambda: meter.measure(time.time()))  # the first time compiles
+                unit_s, cost_s, named_before_s = _unit_cpu_s(spark), 0.0, sum(named_s)
+                for beat in range(round(WINDOW_S / HEARTBEAT_S)):
+                    time.sleep(HEARTBEAT_S)
+                    due = beat % every == every - 1
+                    call = (lambda: meter.measure(time.time())) if due else control.executors
+                    cost_s += _cost_s(bean, call)
+                spent_s = _unit_cpu_s(spark) - unit_s
+                cost_s += sum(named_s) - named_before_s
+            finally:
+                running.stop()
+                query.stop_publishing()
+    share = cost_s / spent_s
+    name = "measuring a unit, share of its processor time"
+    return [
+        Figure(name, share * 100, "< 1 %", holds=share < 0.01, unit="%"),
+        Figure("the unit's processor time meanwhile", spent_s / WINDOW_S, unit="cores"),
+    ]
+
+
+@contextlib.contextmanager
+def _span_cost(spent_s: list[float]) -> Iterator[None]:
+    """Notes down what finding out from when a batch's records are costs, wherever it is called."""
+    original = files.source_span_s
+
+    def timed(given: Iterable[Path]) -> tuple[float, float] | None:
+        began_s = time.thread_time()
+        try:
+            return original(given)
+        finally:
+            if threading.current_thread().name != units.FEEDER:  # the load is not the unit
+                spent_s.append(time.thread_time() - began_s)
+
+    files.source_span_s = timed
+    try:
+        yield
+    finally:
+        files.source_span_s = original
 
 
 def _cost_s(bean: Any, call: Callable[[], object]) -> float:

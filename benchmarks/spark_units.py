@@ -1,8 +1,8 @@
 """Units beside hand-written jobs: what composing costs, and what a hop between units costs.
 
 Everything runs in one local session in turns, with the same source files, the same operators and JSON
-results, so that the machine's mood does not decide. A record's latency is the time its result file was
-finished minus its source time.
+results, so that the machine's mood does not decide. A record's latency is the time its result was committed
+(Spark's note of the file, or the rename of a unit's batch) minus its source time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,8 @@ RATE_PER_S = 500
 LATENCY_S = 12.0
 WARM_UP_S = 4.0
 SCHEMA = "number long, name string"
+FEEDER = "benchmark-feeder"
+FILES_CHANNEL = Channel("files")
 
 
 # --- the operators, the same for both ----------------------------------------------------------------------
@@ -177,11 +179,9 @@ def hops(spark: Any, folder: Path, kafka: bool) -> list[Figure]:
     return found
 
 
-def _ages(spark: Any, place: Path, start: Callable[[Any, Path], Job]) -> list[float]:
-    """Ages of the records when their results were finished, in seconds, without the warm-up."""
-    source = place / "sources" / "numbers" / "all"
-    source.mkdir(parents=True, exist_ok=True)
-    job = start(spark, place)
+@contextmanager
+def fed(place: Path) -> Iterator[None]:
+    """Records at a steady rate into a job's source, ten files a second."""
     stop = threading.Event()
 
     def feed() -> None:
@@ -189,30 +189,53 @@ def _ages(spark: Any, place: Path, start: Callable[[Any, Path], Job]) -> list[fl
         began_s = time.time()
         while not stop.wait(max(0.0, began_s + batch * 0.1 - time.time())):
             count = RATE_PER_S // 10
-            _put(source, _lines(number, count, time.time()), batch)
+            _put(place / "sources" / "numbers" / "all", _lines(number, count, time.time()), batch)
             number += count
             batch += 1
 
-    feeder = threading.Thread(target=feed, daemon=True)
-    began_s = time.time()
+    feeder = threading.Thread(target=feed, daemon=True, name=FEEDER)
     feeder.start()
-    time.sleep(WARM_UP_S + LATENCY_S)
-    stop.set()
-    feeder.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        feeder.join()
+
+
+def _ages(spark: Any, place: Path, start: Callable[[Any, Path], Job]) -> list[float]:
+    """Ages of the records when their results were finished, in seconds, without the warm-up."""
+    (place / "sources" / "numbers" / "all").mkdir(parents=True, exist_ok=True)
+    job = start(spark, place)
+    began_s = time.time()
+    with fed(place):
+        time.sleep(WARM_UP_S + LATENCY_S)
     job.drain()
     job.stop()
     ages_s = []
+    committed_s = _committed_s(job.results / "_spark_metadata")
     for file in job.results.rglob("*.json"):
-        done_s = file.stat().st_mtime
         if file.parent.name.startswith("batch-"):
             # A unit's results are there once their folder is renamed into place.
-            done_s = max(done_s, file.parent.stat().st_ctime)
+            done_s = file.parent.stat().st_ctime
+        else:
+            done_s = committed_s[file.name]
         for line in file.read_text().splitlines():
             sent_s = datetime.fromisoformat(json.loads(line)["source_time"]).timestamp()
             if sent_s > began_s + WARM_UP_S:
                 ages_s.append(done_s - sent_s)
     shutil.rmtree(place)
     return ages_s
+
+
+def _committed_s(log: Path) -> dict[str, float]:
+    """When Spark's file sink committed each file: before that a reader must not take it for a result."""
+    found: dict[str, float] = {}
+    for note in log.glob("[0-9]*"):
+        at_s = note.stat().st_mtime
+        for line in note.read_text().splitlines()[1:]:
+            name = Path(json.loads(line)["path"]).name
+            found[name] = min(at_s, found.get(name, at_s))
+    return found
 
 
 # --- the jobs ----------------------------------------------------------------------------------------------
@@ -247,7 +270,8 @@ def _hand_written(spark: Any, place: Path) -> Job:
     return Job(query.processAllAvailable, query.stop, place / "results")
 
 
-def _topology(units: tuple[Unit, ...], channel: Channel) -> Topology:
+def topology(units: tuple[Unit, ...], channel: Channel = FILES_CHANNEL) -> Topology:
+    """Both operators, cut into units."""
     columns = "number long, name string, weight double"
     return Topology(
         "benchmark",
@@ -263,18 +287,18 @@ def _topology(units: tuple[Unit, ...], channel: Channel) -> Topology:
 
 
 def _one_unit(spark: Any, place: Path) -> Job:
-    return _started(spark, place, _topology((Unit("all", ("weigh", "heavy")),), Channel("files")))
+    return _started(spark, place, topology((Unit("all", ("weigh", "heavy")),)))
 
 
 def _two_units(spark: Any, place: Path, kind: str, bootstrap: str | None) -> Job:
     # One topic for each turn: a broker keeps what the turn before has sent.
     options = {"prefix": f"benchmark-{place.name}", "partitions": 2} if kind == "kafka" else {}
     units = (Unit("all", ("weigh",)), Unit("second", ("heavy",)))
-    return _started(spark, place, _topology(units, Channel(kind, kind, options)), bootstrap)
+    return _started(spark, place, topology(units, Channel(kind, kind, options)), bootstrap)
 
 
-def _started(spark: Any, place: Path, topology: Topology, bootstrap: str | None = None) -> Job:
-    run = LocalRun(spark, topology, place, bootstrap)
+def _started(spark: Any, place: Path, whole: Topology, bootstrap: str | None = None) -> Job:
+    run = LocalRun(spark, whole, place, bootstrap)
     for query in run.queries.values():
         query.channel(None).max_files_per_batch = FILES_A_BATCH
     run.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.channels.files import FilesConsumption, note_offset_lines
+from penstock.channels.files import ArrivedFile, FilesConsumption, note_offset_lines
 
 
 def a_run_of_three_batches(root: Path) -> tuple[Path, Path, Path]:
@@ -43,7 +43,7 @@ def test_the_line_written_down_for_a_folder_is_used(tmp_path: Path) -> None:
     )
     assert FilesConsumption(slow, checkpoint).counted() == (0, 0)
     assert FilesConsumption(fast, checkpoint).counted() == (0, 10)
-    assert FilesConsumption(fast, checkpoint).arrivals(1) == [(2.0, 10.0)]
+    assert FilesConsumption(fast, checkpoint).arrivals(1) == [ArrivedFile(2.0, 10.0)]
     assert FilesConsumption(slow, checkpoint).arrivals(1) == []
     assert FilesConsumption(fast, checkpoint).clean() == 2
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from penstock.channels.files import ArrivedFile
 from penstock.controller.cluster import Cluster
 from penstock.infrastructure import HostState, InstanceState
 from penstock.monitoring import InstanceReading, Measurement
@@ -17,6 +18,7 @@ from penstock.policies.actions import (
     StartInstance,
     StopInstance,
 )
+from penstock.spark.agent import parse_progress
 from penstock.spark.cluster import SparkCluster, merged
 from penstock.spark.heartbeat import HeartbeatClient, HeartbeatServer, ReportedExecutor, UnitReport, Wanted
 from penstock.spark.local_cluster import LocalHost
@@ -237,27 +239,36 @@ def an_event(**more):
             "other": {"source_mean_ms": 0.0, "source_first_ms": 0},
         },
     }
-    return {**event, **more}
+    return parse_progress({"id": "query", **event, **more})
 
 
 def test_ages_are_from_the_records_instants_to_the_end_of_their_batch():
-    ages = ages_of([an_event()], "source")
+    ages = ages_of([an_event()], "source", {})
 
     assert ages.mean_s == pytest.approx(2.0)
     assert 2.8 < ages.p95_s < ages.p99_s <= 3.0
 
 
 def test_ages_since_arrival_come_from_the_files_where_they_are_known():
-    ages = ages_of(
-        [an_event()], "arrived", lambda batch_id: [(101.0, 90), (98.0, 10)] if batch_id == 4 else []
-    )
+    arrived = {4: [ArrivedFile(101.0, 90), ArrivedFile(98.0, 10)]}
+
+    ages = ages_of([an_event()], "arrived", arrived)
 
     assert (ages.mean_s, ages.p95_s) == (pytest.approx(1.3), pytest.approx(4.0))
 
 
+def test_ages_since_the_source_are_spread_over_what_a_files_name_tells():
+    arrived = {4: [ArrivedFile(101.0, 50, (96.0, 98.0)), ArrivedFile(101.0, 50, (98.0, 100.0))]}
+
+    ages = ages_of([an_event(observedMetrics={})], "source", arrived)
+
+    assert ages.mean_s == pytest.approx(4.0)
+    assert 5.5 < ages.p95_s <= ages.p99_s <= 6.0
+
+
 @pytest.mark.parametrize("event", [an_event(numInputRows=0), an_event(observedMetrics={})])
 def test_nothing_is_said_of_ages_nobody_measured(event):
-    assert ages_of([event], "source").mean_s is None
+    assert ages_of([event], "source", {}).mean_s is None
 
 
 def test_totals_count_compliance_and_percentiles_of_a_run():

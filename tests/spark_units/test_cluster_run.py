@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -23,7 +26,7 @@ from penstock.channels.files import batches_in
 from penstock.channels.sinks import read_results
 from penstock.controller.journal import Journal
 from penstock.spark.processes import read_records, wait_until
-from penstock.spark.run import JOURNAL, STATUS, run_topology
+from penstock.spark.run import JOURNAL, RESULT, STATUS
 from penstock.topology.model import Choice, HostFlavour, LoopSettings, Site, Unit
 
 from .conftest import HERE, one_operator, put
@@ -65,35 +68,46 @@ class Trickle:
         return self.written
 
 
-class RunInThread:
-    """`run_topology` in a thread of this process; its controller is a process of its own."""
+WATCHER = """
+import pickle, signal, sys
+from pathlib import Path
+from penstock.spark.processes import exit_on_sigterm
+from penstock.spark.run import run_topology
+exit_on_sigterm()
+run_topology(**pickle.loads(Path(sys.argv[1]).read_bytes()))
+"""
+
+
+class RunInProcess:
+    """`run_topology` in a process of its own, as `penstock run` is; its controller is one more."""
 
     def __init__(self, topology, folder, name, **options):
         self.folder = folder
         self.name = name
-        self.error = None
-        self._stop = threading.Event()
+        arguments = {
+            "topology": topology,
+            "folder": folder,
+            "name": name,
+            "code": HERE,
+            "feed": False,
+            "settings": {
+                "spark.driver.extraJavaOptions": FAST_START,
+                "spark.executor.extraJavaOptions": FAST_START,
+            },
+        }
+        self._arguments = folder.with_suffix(".pickle")
+        self._arguments.write_bytes(pickle.dumps({**arguments, **options}))
+        self.start()
 
-        def run():
-            try:
-                run_topology(
-                    topology,
-                    folder,
-                    name=name,
-                    code=HERE,
-                    feed=False,
-                    settings={
-                        "spark.driver.extraJavaOptions": FAST_START,
-                        "spark.executor.extraJavaOptions": FAST_START,
-                    },
-                    stopped=self._stop.is_set,
-                    **options,
-                )
-            except BaseException as error:
-                self.error = error
+    def start(self):
+        with self.log.open("ab") as output:
+            self.watcher = subprocess.Popen(
+                [sys.executable, "-c", WATCHER, str(self._arguments)], stdout=output, stderr=output
+            )
 
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
+    @property
+    def log(self):
+        return self.folder.with_suffix(".log")
 
     def status(self):
         with contextlib.suppress(OSError, ValueError):
@@ -132,15 +146,20 @@ class RunInThread:
         return self.executors()[0]
 
     def wait(self, condition, what):
-        assert wait_until(lambda: self.error is not None or condition(), PATIENCE_S, poll_s=0.3), (
+        assert wait_until(lambda: self.watcher.poll() is not None or condition(), PATIENCE_S, poll_s=0.3), (
             f"waited in vain until {what}; last status: {self.status()}"
         )
-        assert self.error is None, self.error
+        assert self.watcher.poll() is None, self.log.read_text()
+
+    def notices(self):
+        with Journal(self.folder / JOURNAL, self.name) as journal:
+            return [row["text"] for row in journal.rows("notice")]
 
     def stop(self):
-        self._stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive()
+        """End it as Ctrl-C does; its exit code."""
+        if self.watcher.poll() is None:
+            self.watcher.send_signal(signal.SIGINT)
+        return self.watcher.wait(120)
 
 
 def results(folder, sink="out"):
@@ -153,7 +172,7 @@ TOPOLOGY = replace(
         Unit(
             "unit",
             ("op",),
-            policy=Choice("threshold", {"up_queue": 60, "up_twice_queue": 100_000, "down_queue": 30}),
+            policy=Choice("threshold", {"up_queue": 80, "up_twice_queue": 100_000, "down_queue": 50}),
             max_instances=3,
         ),
     ),
@@ -170,11 +189,15 @@ TOPOLOGY = replace(
 )
 
 
+BASE_PER_S = 30.0
+"""An instance can do a hundred records a second: one is enough for this load, and not for four times it."""
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    started = RunInThread(TOPOLOGY, folder, f"test-{os.getpid()}")
-    started.trickle = Trickle(folder, 20.0)
+    started = RunInProcess(TOPOLOGY, folder, f"test-{os.getpid()}")
+    started.trickle = Trickle(folder, 2.0)
     try:
         started.wait(lambda: len(results(folder)) > 0, "the first records came out")
         yield started
@@ -189,14 +212,15 @@ def goes_on(run, since, what):
     run.wait(lambda: run.trickle.written > wanted and f"r{wanted:06d}" in set(results(run.folder)), what)
 
 
-def test_instances_and_hosts_follow_the_load_up_and_down(run):
-    run.wait(
-        lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "the backlog of the start was done"
-    )
-    run.trickle.rate_per_s = 20.0 * 4 * 2
+def test_instances_and_hosts_follow_a_load_of_1_4_and_1_up_and_down(run):
+    run.trickle.rate_per_s = BASE_PER_S
+    goes_on(run, run.trickle.written, "records came out at the base load")
+    run.wait(lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "one instance was enough")
+
+    run.trickle.rate_per_s = 4 * BASE_PER_S
     run.wait(lambda: run.instances() >= 2 and len(run.status()["hosts"]) >= 2, "a second instance ran")
 
-    run.trickle.rate_per_s = 10.0
+    run.trickle.rate_per_s = BASE_PER_S
     run.wait(
         lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "the extra hosts were released"
     )
@@ -245,6 +269,21 @@ def test_units_go_on_without_a_controller_and_the_next_one_adopts_them(run):
     assert run.process("-units", "unit") == driver
 
 
+def test_a_killed_run_leaves_nothing_running_and_started_again_goes_on_where_it_was(run):
+    with Journal(run.folder / JOURNAL, run.name) as journal:
+        leases = len(journal.leases())
+    before = run.pids()
+    run.watcher.kill()
+    run.watcher.wait()
+    written = run.trickle.written
+    run.start()
+
+    goes_on(run, max(written, run.trickle.written), "records came out after the run was killed")
+    assert not set(before) & set(run.pids()), "what the killed run had started was ended"
+    with Journal(run.folder / JOURNAL, run.name) as journal:
+        assert len(journal.leases()) > leases, "the same journal goes on"
+
+
 def test_every_record_came_out_once_disk_is_clean_and_no_process_is_left(run):
     written = run.trickle.stop()
     run.wait(lambda: len(set(results(run.folder))) >= written, "everything came out")
@@ -256,10 +295,11 @@ def test_every_record_came_out_once_disk_is_clean_and_no_process_is_left(run):
     )
     pids = run.pids()
     assert pids
-    run.stop()
+    assert run.stop() == 0, run.log.read_text()
 
     assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
-    assert run.error is None
+    result = pickle.loads((run.folder / RESULT).read_bytes())
+    assert result.records_out == written, "the summary counts over everything that was killed"
     deadline_s = time.monotonic() + 20
     while (left := [pid for pid in pids if psutil.pid_exists(pid)]) and time.monotonic() < deadline_s:
         time.sleep(0.2)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from dataclasses import replace
 from decimal import Decimal
 
+import psutil
 import pytest
 
-from penstock.channels.broker import Broker
+from penstock.channels.broker import read_record
 from penstock.channels.maven import broker_jars
 from penstock.errors import ClusterError
 from penstock.spark.folders import cache_folder
-from penstock.spark.java import find_java
+from penstock.spark.processes import wait_until
+from penstock.spark.run import RESULT
 from penstock.topology.model import Channel, Choice, HostFlavour, LoopSettings, Operator, Sink, Site, Unit
 
 from .conftest import a_topology
-from .test_cluster_run import RunInThread, Trickle, goes_on, results
+from .test_cluster_run import RunInProcess, Trickle, goes_on, results
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -46,23 +49,15 @@ TOPOLOGY = replace(
 
 
 @pytest.fixture(scope="module")
-def broker(kafka_jars, tmp_path_factory):
+def run(kafka_jars, tmp_path_factory):
     if isinstance(kafka_jars, str):
         pytest.skip(f"Kafka's connector cannot be fetched: {kafka_jars}")
     try:
-        jars = broker_jars(cache_folder("jars"))
+        broker_jars(cache_folder("jars"))
     except ClusterError as error:
         pytest.skip(f"the broker's jars cannot be fetched: {error}")
-    broker = Broker(tmp_path_factory.mktemp("broker"), find_java().executable, jars)
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture(scope="module")
-def run(broker, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    started = RunInThread(TOPOLOGY, folder, f"test-kafka-{os.getpid()}", bootstrap=broker.record().bootstrap)
+    started = RunInProcess(TOPOLOGY, folder, f"test-kafka-{os.getpid()}", own_broker=True)
     started.trickle = Trickle(folder, 20.0)
     try:
         started.wait(lambda: len(results(folder)) > 0, "the first records came out")
@@ -79,20 +74,27 @@ def test_a_killed_executor_is_replaced(run):
     goes_on(run, run.trickle.written, "records came out after an executor was killed")
 
 
-def test_a_killed_broker_is_waited_for_and_nothing_is_lost(run, broker):
-    os.kill(broker.record().pid, signal.SIGKILL)
-    broker._child.wait(10)
-    written = run.trickle.written
-    # Records go on coming in while the broker is away; they wait in the first unit's source.
-    run.wait(lambda: run.trickle.written > written + 60, "records had come in without a broker")
-    broker.start()
+def test_a_killed_broker_is_started_again_and_the_run_goes_on(run):
+    broker = run.process("-broker", "broker")
+    address = read_record(run.folder / "broker").bootstrap
+    os.kill(broker, signal.SIGKILL)
 
-    goes_on(run, run.trickle.written, "records came out after the broker was back")
+    goes_on(run, run.trickle.written, "records came out after the broker was killed")
+    assert run.process("-broker", "broker") not in (None, broker)
+    assert read_record(run.folder / "broker").bootstrap == address
+    notices = run.notices()
+    assert any(f"the broker at {address} takes no connections: it is started again" in n for n in notices)
+    assert any(f"the broker at {address} is back" in notice for notice in notices)
 
 
 def test_every_record_came_out_once(run):
     written = run.trickle.stop()
     run.wait(lambda: len(set(results(run.folder))) >= written, "everything came out")
-    run.stop()
+    pids = run.pids()
+    assert run.stop() == 0, run.log.read_text()
 
     assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
+    result = pickle.loads((run.folder / RESULT).read_bytes())
+    assert result.end_to_end.count > 0, "latencies are known behind Kafka too"
+    assert result.end_to_end.mean_s > result.units["second"].durations.mean_s
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), 20)

@@ -24,6 +24,8 @@ import psutil
 
 from penstock.errors import ClusterError
 
+STOPPED = "stopped"
+"""A file in the broker's folder that says it was told to stop."""
 START_S = 60.0
 """A broker starts in about 3 s; a loaded machine takes its time."""
 
@@ -76,12 +78,55 @@ class Broker:
         """What was written down about the broker last started here; None where there is none."""
         return read_record(self.folder)
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether it does not run because somebody stopped it; one that died by itself was not told to."""
+        return (self.folder / STOPPED).exists()
+
     def start(self, wait_s: float = START_S) -> BrokerRecord:
         """Start it where it does not run, and wait until it takes connections."""
+        record = self.launch()
+        deadline_s = time.monotonic() + wait_s
+        while not listens(record.port):
+            gone = self._child is not None and self._child.poll() is not None
+            if gone or time.monotonic() > deadline_s:
+                self.stop()
+                raise ClusterError(
+                    f"the broker did not come up on port {record.port} within {wait_s:.0f} s; its last words "
+                    f"({self.log}):\n{_last_lines(self.log)}"
+                )
+            time.sleep(0.1)
+        return record
+
+    def launch(self) -> BrokerRecord:
+        """Start it where it does not run, without waiting until it takes connections."""
         found = self.record()
-        if found is not None and found.alive and listens(found.port):
+        if found is not None and found.alive:
             return found
+        command, port, controller_port = self.prepared()
+        with self.log.open("ab") as output:
+            self._child = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return self.note(self._child.pid, port, controller_port)
+
+    def note(self, pid: int, port: int, controller_port: int) -> BrokerRecord:
+        """Write down which process is the broker."""
+        record = BrokerRecord(pid, psutil.Process(pid).create_time(), port, controller_port, str(self.folder))
+        temporary = self.folder / "broker.json.part"
+        temporary.write_text(json.dumps(asdict(record)))
+        temporary.replace(self.folder / "broker.json")
+        return record
+
+    def prepared(self) -> tuple[list[str], int, int]:
+        """The command that starts it, its port and its controller's, with everything it needs in place."""
+        found = self.record()
         self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / STOPPED).unlink(missing_ok=True)
         # The same ports as before where they are free: clients that wait for the broker find it again.
         ports = (found.port, found.controller_port) if found is not None else (0, 0)
         port, controller_port = (_free_port(wanted) for wanted in ports)
@@ -95,34 +140,15 @@ class Broker:
             str(self._java), f"-Xmx{self._memory_mib}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             f"-Dlog4j2.configurationFile={logging}", "-cp", self._class_path, "kafka.Kafka", str(settings),
         ]  # fmt: skip
-        with self.log.open("ab") as output:
-            self._child = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        pid = self._child.pid
-        record = BrokerRecord(pid, psutil.Process(pid).create_time(), port, controller_port, str(self.folder))
-        temporary = self.folder / "broker.json.part"
-        temporary.write_text(json.dumps(asdict(record)))
-        temporary.replace(self.folder / "broker.json")
-        deadline_s = time.monotonic() + wait_s
-        while not listens(port):
-            if self._child.poll() is not None or time.monotonic() > deadline_s:
-                self.stop()
-                raise ClusterError(
-                    f"the broker did not come up on port {port} within {wait_s:.0f} s; its last words "
-                    f"({self.log}):\n{_last_lines(self.log)}"
-                )
-            time.sleep(0.1)
-        return record
+        return command, port, controller_port
 
     def stop(self, grace_s: float = 15.0) -> bool:
         """Stop it; whether there was one to stop."""
         found = self.record()
-        if found is None or not found.alive:
+        if found is None:
+            return False
+        (self.folder / STOPPED).touch()
+        if not found.alive:
             return False
         process = psutil.Process(found.pid)
         process.send_signal(signal.SIGTERM)

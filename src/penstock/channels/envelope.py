@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 RECORD_ID = "record_id"
 SOURCE_TIME = "source_time"
-ARRIVED_TIME = "penstock_arrived_time"
-"""When the record lay in the channel; read by the measuring, never seen by operators."""
 
 _WIDENED = ("Project",)
 _PASSED = ("Filter", "SubqueryAlias", "Sort", "Repartition", "RepartitionByExpression", "EventTimeWatermark")

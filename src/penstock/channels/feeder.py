@@ -107,7 +107,8 @@ def feed(
         number += len(instants_s)
         if until_s >= end_s:
             break
-    (scratch / FINISHED).write_text(json.dumps({"records": number}))
+    complete = not stopped()
+    (scratch / FINISHED).write_text(json.dumps({"records": number, "complete": complete}))
     return number
 
 

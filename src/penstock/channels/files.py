@@ -4,6 +4,7 @@ A producer writes a micro-batch into a hidden folder and renames it into place, 
 (hard links, so the bytes lie there once). The rename is the commit: a batch written again after a crash
 finds its number taken and is dropped. The consumer is Spark's own file source, which logs what it has
 started; from that log we know what waits, and delete what is done with. Disk use is bounded by the backlog.
+A batch's name says how many records it has and from when they are, so measuring looks at no record.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import shutil
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlparse
 
+from penstock.channels.envelope import SOURCE_TIME
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.errors import ConfigurationError
@@ -34,28 +37,86 @@ TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _ARRIVALS_KEPT = 200
 """Micro-batches whose arrival times are remembered; the agent asks within seconds."""
 
-_BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f$")
+_BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f(?:-(\d+)-(\d+)ms)?$")
+_SOURCE_TIME_TEXT = re.compile(rb'"source_time": ?"([^"]+)"')
+_LONGEST_LINE = 16_384
+"""How much of a JSON file's two ends is looked at for the source times of its first and last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFolder:
-    """One committed batch in a stream's folder; its name says how many records and files it had."""
+    """One committed batch in a stream's folder; its name says how much it had and from when."""
 
     path: Path
     batch_id: int
     records: int
     files: int
+    span_s: tuple[float, float] | None = None
+    """Source times of its first and last record, in seconds since 1970; None where they are not known."""
 
     @staticmethod
     def of(path: Path) -> BatchFolder | None:
         """The batch a folder's name tells of; None where it is not one."""
         match = _BATCH.match(path.name)
-        return BatchFolder(path, int(match[1]), int(match[2]), int(match[3])) if match else None
+        if match is None:
+            return None
+        span_s = None if match[4] is None else (int(match[4]) / 1000, int(match[5]) / 1000)
+        return BatchFolder(path, int(match[1]), int(match[2]), int(match[3]), span_s)
 
 
-def batch_name(batch_id: int, records: int, files: int) -> str:
+@dataclass(frozen=True, slots=True)
+class ArrivedFile:
+    """When one file of a micro-batch arrived, how many records it has, and from when they are."""
+
+    at_s: float
+    records: float
+    span_s: tuple[float, float] | None = None
+
+
+def batch_name(batch_id: int, records: int, files: int, span_s: tuple[float, float] | None = None) -> str:
     """The name of a batch's folder."""
-    return f"batch-{batch_id:09d}-{records}r-{files}f"
+    when = "" if span_s is None else f"-{int(span_s[0] * 1000)}-{int(span_s[1] * 1000)}ms"
+    return f"batch-{batch_id:09d}-{records}r-{files}f{when}"
+
+
+def source_span_s(files: Iterable[Path]) -> tuple[float, float] | None:
+    """The earliest and latest source time in some files, in seconds since 1970; None where not known.
+
+    Parquet's footers have them exactly; of a JSON file the first and the last record are looked at.
+    """
+    found = [instant_s for file in files for instant_s in _source_times_s(file)]
+    return (min(found), max(found)) if found and min(found) >= 0 else None
+
+
+def _source_times_s(file: Path) -> list[float]:
+    if file.suffix == ".parquet":
+        from pyarrow.parquet import read_metadata
+
+        return _footer_times_s(read_metadata(file))
+    with file.open("rb") as lines:
+        texts = _SOURCE_TIME_TEXT.findall(lines.readline(_LONGEST_LINE))[:1]
+        size = lines.seek(0, os.SEEK_END)
+        lines.seek(max(0, size - _LONGEST_LINE))
+        texts += _SOURCE_TIME_TEXT.findall(lines.read().rstrip(b"\n").rpartition(b"\n")[2])[:1]
+    with contextlib.suppress(ValueError):  # a source's own notation of time
+        return [datetime.fromisoformat(text.decode().replace("Z", "+00:00")).timestamp() for text in texts]
+    return []
+
+
+def _footer_times_s(footer: Any) -> list[float]:
+    """Least and greatest source time of each row group, where the writer noted them."""
+    found: list[float] = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for position in range(group.num_columns):
+            column = group.column(position)
+            if column.path_in_schema == SOURCE_TIME and column.statistics is not None:
+                found += [
+                    bound.replace(tzinfo=bound.tzinfo or UTC).timestamp()
+                    for bound in (column.statistics.min, column.statistics.max)
+                    if isinstance(bound, datetime)
+                ]
+    return found
 
 
 def batches_in(folder: Path) -> list[BatchFolder]:
@@ -81,6 +142,7 @@ def link_into(files: Sequence[Path], records: int, folders: Sequence[Path], batc
 
     A consumer's batch folder outlives its files until a later one exists, so "taken" holds after cleaning.
     """
+    span_s = source_span_s(files)
     for folder in folders:
         if last_batch(folder) >= batch_id:
             continue
@@ -89,7 +151,7 @@ def link_into(files: Sequence[Path], records: int, folders: Sequence[Path], batc
         staged.mkdir(parents=True)
         for file in files:
             os.link(file, staged / file.name)
-        os.rename(staged, folder / batch_name(batch_id, records, len(files)))
+        os.rename(staged, folder / batch_name(batch_id, records, len(files), span_s))
 
 
 def last_batch(folder: Path) -> int:
@@ -143,8 +205,11 @@ class FilesChannel:
     kind: ClassVar[str] = "files"
     exactly_once: ClassVar[bool] = True
 
-    def __init__(self, root: Path, format: str = "parquet", max_files_per_batch: int = 400) -> None:
-        """`max_files_per_batch` bounds a micro-batch, so that a backlog is worked off in bites."""
+    def __init__(self, root: Path, format: str = "parquet", max_files_per_batch: int = 100) -> None:
+        """`max_files_per_batch` bounds a micro-batch, so that a backlog is worked off in bites.
+
+        A bite is cut for the slots there are when it starts; those added meanwhile wait for the next one.
+        """
         if format not in FORMATS:
             raise ConfigurationError(f"channel files: expected a format out of {FORMATS}, got {format!r}")
         if max_files_per_batch < 1:
@@ -225,8 +290,8 @@ class FilesConsumption:
         self._line: int | None = None
         self._started: dict[str, int] = {}
         """Log batch by file (batch folder and file name), without those already deleted."""
-        self._arrivals: dict[int, list[tuple[float, float]]] = {}
-        """When the files of a log batch arrived, in seconds since 1970, and how many records each had."""
+        self._arrivals: dict[int, list[ArrivedFile]] = {}
+        """When the files of a log batch arrived."""
         self._read_until = -1
         # The agent asks how much waits while the cleaner works.
         self._lock = threading.Lock()
@@ -267,8 +332,8 @@ class FilesConsumption:
                     os.rmdir(batch.path)
             return deleted
 
-    def arrivals(self, batch_id: int) -> list[tuple[float, float]]:
-        """When the records of one micro-batch of the query arrived, and how many at each instant."""
+    def arrivals(self, batch_id: int) -> list[ArrivedFile]:
+        """When the files of one micro-batch of the query arrived, and what their names tell."""
         with self._lock:
             self._read_log()
             until, after = self._log_offset(batch_id), self._log_offset(batch_id - 1)
@@ -312,7 +377,8 @@ class FilesConsumption:
                 file = f"{path.parent.name}/{path.name}"
                 batch = BatchFolder.of(path.parent)
                 if batch is not None and int(entry["batchId"]) > known:
-                    arrival = (entry["timestamp"] / 1000, batch.records / max(1, batch.files))
+                    share = batch.records / max(1, batch.files)
+                    arrival = ArrivedFile(entry["timestamp"] / 1000, share, batch.span_s)
                     self._arrivals.setdefault(int(entry["batchId"]), []).append(arrival)
                 if (self._folder / file).exists():
                     self._started[file] = int(entry["batchId"])

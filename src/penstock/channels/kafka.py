@@ -9,11 +9,13 @@ for the unit that reads them at its largest, and with a retention, so disk use i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME
+import numpy as np
+
+from penstock.channels.envelope import RECORD_ID, SOURCE_TIME
 from penstock.channels.files import TIMESTAMP_FORMAT, offsets_of
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
@@ -22,6 +24,11 @@ from penstock.quantities import duration_s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+POLL_S = 0.1
+"""How long Spark waits before it looks for new records again, as our settings have it."""
+_EVENLY = (0.1, 0.3, 0.5, 0.7, 0.9)
+_LOOKS_KEPT = 500
 
 
 class KafkaChannel:
@@ -87,7 +94,7 @@ class KafkaChannel:
             admin.close()
 
     def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """The topic's records as they arrive; the arrival time is the broker's."""
+        """The topic's records as they arrive; when they did is in the offsets (`OffsetHistory`)."""
         raw = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -126,7 +133,7 @@ class KafkaChannel:
             .option("failOnDataLoss", "false")
             .load()
         )
-        return self._decoded(raw, stream).drop(ARRIVED_TIME)
+        return self._decoded(raw, stream)
 
     def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int) -> None:
         """Send one finished micro-batch; said again, its records are there twice with the same ids."""
@@ -164,9 +171,50 @@ class KafkaChannel:
             schema,
             {"timestampFormat": TIMESTAMP_FORMAT, "mode": "PERMISSIVE"},
         )
-        return raw.select(decoded.alias("record"), sql.col("timestamp").alias(ARRIVED_TIME)).select(
-            "record.*", ARRIVED_TIME
-        )
+        return raw.select(decoded.alias("record")).select("record.*")
+
+
+class OffsetHistory:
+    """When records arrived in a topic, from the newest offsets Spark saw at the start of each micro-batch.
+
+    Between two looks records are taken to arrive evenly; no record is looked at. Partitions are added up:
+    Spark takes from each in proportion to what waits there.
+    """
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._newest: list[int] = []
+        self._ended_s = 0.0
+
+    def note(self, started_s: float, ended_s: float, source: Mapping[str, Any]) -> list[tuple[float, float]]:
+        """Take in a micro-batch's part of a progress event: arrival times, and records at each."""
+        newest, end = _total(source.get("latestOffset")), _total(source.get("endOffset"))
+        rows = int(source.get("numInputRows") or 0)
+        if newest is None or end is None:
+            return []
+        if self._times_s and started_s - self._ended_s > 2 * POLL_S:
+            # Spark has looked in vain since the last batch, the last time just before this one.
+            self._look(started_s - POLL_S, self._newest[-1])
+        self._look(started_s, newest)
+        self._ended_s = ended_s
+        if not rows:
+            return []
+        taken = [end - rows * (1 - share) for share in _EVENLY]
+        instants_s = np.interp(taken, self._newest, self._times_s)
+        return [(float(instant_s), rows / len(_EVENLY)) for instant_s in instants_s]
+
+    def _look(self, at_s: float, newest: int) -> None:
+        self._times_s.append(at_s)
+        self._newest.append(newest)
+        if len(self._times_s) > 2 * _LOOKS_KEPT:
+            # What was seen long ago matters only for a long backlog: every other look of it stays.
+            self._times_s[:_LOOKS_KEPT] = self._times_s[:_LOOKS_KEPT:2]
+            self._newest[:_LOOKS_KEPT] = self._newest[:_LOOKS_KEPT:2]
+
+
+def _total(offset: Any) -> int | None:
+    found = _offsets(offset)
+    return sum(int(n) for partitions in found.values() for n in partitions.values()) if found else None
 
 
 def waiting_of(source_progress: dict[str, Any]) -> int:

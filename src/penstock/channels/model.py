@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WATCHED_PREFIX = "penstock"
-"""Names of observed metrics begin with this."""
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -46,7 +43,7 @@ class RecordChannel(Protocol):
         ...
 
     def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """A streaming DataFrame of the envelope and the user's columns (and the arrival time, from Kafka)."""
+        """A streaming DataFrame of the envelope and the user's columns."""
         ...
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:

@@ -11,6 +11,7 @@ from rich.console import Console
 from penstock.channels.broker import Broker, listens, read_record
 from penstock.channels.maven import KAFKA_VERSION, broker_jars
 from penstock.errors import ClusterError
+from penstock.spark.broker_watch import shared_folder
 from penstock.spark.folders import cache_folder
 from penstock.spark.java import find_java
 
@@ -23,7 +24,7 @@ Folder = Annotated[
 
 def default_folder() -> Path:
     """Where the broker of `penstock broker up` lies."""
-    return cache_folder("broker")
+    return shared_folder()
 
 
 def running_bootstrap(folder: Path | None = None) -> str | None:

@@ -39,7 +39,12 @@ def run(
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The run's folder; by default a new one in runs/.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The run's folder; by default a new one in runs/. One of a killed run is taken up again.",
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -54,6 +59,7 @@ def run(
     code = file.resolve().parent
     settings = _settings(setting or [])
     bootstrap = running_bootstrap() if _uses_kafka(topology) else None
+    own_broker = _needs_broker(topology) and bootstrap is None and not local
     console.print(f"Running [bold]{topology.name}[/bold] into {folder} (Ctrl-C ends it in order) …")
     if local:
         with Live(Text("starting one local session …"), console=console, refresh_per_second=2) as live:
@@ -76,6 +82,7 @@ def run(
             duration_s=chosen_s,
             code=code,
             bootstrap=bootstrap,
+            own_broker=own_broker,
             settings=settings,
             watch=lambda status: live.update(_view(status)),
         )
@@ -97,6 +104,11 @@ def _settings(given: list[str]) -> dict[str, str]:
 
 def _uses_kafka(topology: Topology) -> bool:
     return any(channel.kind == "kafka" for channel in topology.channels)
+
+
+def _needs_broker(topology: Topology) -> bool:
+    """Whether a kafka channel names no broker of the user's."""
+    return any(c.kind == "kafka" and not c.options.get("bootstrap") for c in topology.channels)
 
 
 def _run_name(folder: Path) -> str:

@@ -70,6 +70,13 @@ class Batch:
     sources: tuple[SourceProgress, ...] = ()
     observed: Mapping[str, float] = field(default_factory=dict)
     state_rows: int = 0
+    event: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The progress event itself, for what has no field here."""
+
+    @property
+    def ended_s(self) -> float:
+        """When it was done."""
+        return self.started_s + self.duration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,7 @@ def parse_progress(event: Mapping[str, Any]) -> Batch:
         sources=sources,
         observed=observed,
         state_rows=sum(int(s.get("numRowsTotal") or 0) for s in event.get("stateOperators") or ()),
+        event=event,
     )
 
 
@@ -417,11 +425,16 @@ class SessionMeter:
         unit: str,
         executors: ExecutorControl,
         *,
-        waiting: Callable[[], int | None] | None = None,
+        waiting: Callable[[Sequence[Batch]], int | None] | None = None,
     ) -> None:
-        """`waiting` replaces the count of waiting records, where somebody (a channel) knows better."""
+        """`waiting` replaces the count of waiting records, where somebody (a channel) knows better; it is
+        given the batches since the last measurement."""
         self.unit = unit
         self.details = Details()
+        self.batches: tuple[Batch, ...] = ()
+        """The batches the last measurement is about."""
+        self.executors: tuple[Executor, ...] = ()
+        """The executors there were at the last measurement."""
         self._spark = spark
         self._executors = executors
         self._waiting_known = waiting
@@ -482,7 +495,8 @@ class SessionMeter:
         self.poll()
         queries = self._progress.queries()
         batches, self._batches = self._batches, []
-        executors = self._executors.executors()
+        self.batches = tuple(batches)
+        executors = self.executors = self._executors.executors()
         usage = self._processes.readings(executors)
         busy_s, readings = self._readings(executors, usage, now_s)
         previous_s, self._last_s = self._last_s, now_s
@@ -541,7 +555,7 @@ class SessionMeter:
     def _count_waiting(self, batches: Sequence[Batch]) -> tuple[int, int]:
         """Records that wait, and records in the running batch as far as the source tells."""
         if self._waiting_known is not None:
-            known = self._waiting_known()
+            known = self._waiting_known(batches)
             return (self._waiting if known is None else known), 0
         for batch in batches:
             counts = [offsets_behind(source) for source in batch.sources]

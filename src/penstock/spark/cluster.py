@@ -47,6 +47,10 @@ from penstock.topology.model import Topology
 LOG = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_S = 30.0
+BOOKS = "cluster-books.json"
+"""Where the books between instances and executors lie in a run's folder."""
+SETTLED_S = 0.5
+"""What a unit sent is visible to the next one within this time."""
 
 HOST_TAKES = frozenset({HostState.REQUESTED, HostState.STARTING, HostState.UP})
 """States of a host on which instances run or will run."""
@@ -169,10 +173,13 @@ class SparkCluster:
         self._migrations: dict[str, str] = {}
         """The instance that goes, by the replacement that has to run first."""
         self._pending: dict[str, list[Measurement]] = {}
+        self._measured: dict[str, Measurement] = {}
+        self._idle_from_s: dict[str, float] = {}
+        """When a unit without anything to do was first measured as such."""
         self._notices: list[str] = []
         self._stopping = False
         self.totals = {unit.name: UnitTotals(topology.unit_slo_s(unit.name)) for unit in topology.units}
-        self._file = folders.root / "cluster-books.json"
+        self._file = folders.root / BOOKS
         self._restore()
 
     # --- the loop's three calls --------------------------------------------------------------------
@@ -238,8 +245,14 @@ class SparkCluster:
             self._reported_s[unit] = time.time()
             self._notices.extend(report.notices)
             if report.measurement is not None:
-                self._pending.setdefault(unit, []).append(report.measurement)
-                self.totals[unit].add(report.measurement)
+                measured = self._with_latency(report.measurement)
+                self._measured[unit] = measured
+                self._pending.setdefault(unit, []).append(measured)
+                self.totals[unit].add(measured)
+                if measured.waiting or measured.in_service or measured.processed:
+                    self._idle_from_s.pop(unit, None)
+                else:
+                    self._idle_from_s.setdefault(unit, measured.at_s)
             self.drivers.reported(unit, report.state == "running")
             self._bind(report)
             return self.wanted(unit)
@@ -259,6 +272,23 @@ class SparkCluster:
         with self._lock:
             return self._reports.get(unit)
 
+    def idle(self, since_s: float) -> bool:
+        """Whether nothing waits or is under way in any unit, with sources that ended at `since_s`.
+
+        A unit counts only if it was measured after those before it had become idle: what they sent last
+        would have been seen.
+        """
+        with self._lock:
+            for unit in self.topology.units:
+                report = self._reports.get(unit.name)
+                if report is None or report.state != "running" or unit.name not in self._idle_from_s:
+                    return False
+                before_s = [since_s, *map(self._idle_from_s.get, self._units_before(unit.name))]
+                measured_s = self._measured[unit.name].at_s
+                if any(idle_s is None or measured_s < idle_s + SETTLED_S for idle_s in before_s):
+                    return False
+            return True
+
     def all_running(self) -> bool:
         """Whether every unit's query runs and has an executor."""
         with self._lock:
@@ -270,12 +300,43 @@ class SparkCluster:
                 if unit.name not in self.drivers.useless
             )
 
+    def note(self, notice: str) -> None:
+        """Say something at the next observation."""
+        with self._lock:
+            self._notices.append(notice)
+
     def stop_units(self) -> None:
         """Tell every unit, at its next heartbeat, to end."""
         with self._lock:
             self._stopping = True
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _units_before(self, unit: str) -> set[str]:
+        inputs = {
+            name
+            for operator in self.topology.unit_by_name[unit].operators
+            for name in self.topology.operator_by_name[operator].inputs
+        }
+        return {self.topology.unit_of[name] for name in inputs if name in self.topology.unit_of} - {unit}
+
+    def _with_latency(self, measurement: Measurement) -> Measurement:
+        """A measurement with latencies where a unit cannot tell them itself, as one that reads from Kafka.
+
+        Records arrive as old as they left the unit before, and stay for as long as they are processed.
+        """
+        if measurement.latency_s is not None or measurement.duration_s is None:
+            return measurement
+        before = [self._measured.get(unit) for unit in self._units_before(measurement.unit)]
+        ages_s = [m.latency_s for m in before if m is not None and m.latency_s is not None]
+        if not ages_s:
+            return measurement
+        age_s, p95_s = max(ages_s), measurement.duration_p95_s
+        return replace(
+            measurement,
+            latency_s=age_s + measurement.duration_s,
+            latency_p95_s=None if p95_s is None else age_s + p95_s,
+        )
 
     def _give_up_homeless(self) -> None:
         """Strike lost instances from the book whose host is gone and which fit on no other.

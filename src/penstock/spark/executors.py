@@ -8,10 +8,12 @@ killed after a grace period. Where executors cannot be changed, `scalability` sa
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClusterError
@@ -69,6 +71,8 @@ class ExecutorControl:
     target: int | None = None
     """The wanted number of executors, as last said; None before the first time."""
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
+    _printer: Any = None
+    _no_preferences: Any = None
 
     def scalability(self) -> Scalability:
         """Whether the executors of the session can be changed, and the reason."""
@@ -105,12 +109,11 @@ class ExecutorControl:
 
     def executors(self) -> tuple[Executor, ...]:
         """Registered executors that live, retiring ones too, oldest first; the driver is not one."""
-        summaries = self._java_context.statusStore().executorList(True)
-        found = []
-        for index in range(summaries.size()):
-            summary = summaries.apply(index)
-            if summary.id() != "driver":
-                found.append(_executor(summary))
+        if self._printer is None:
+            # What Spark's REST API prints with: one call for all executors, not ten for each.
+            self._printer = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
+        printed = self._printer.writeValueAsString(self._java_context.statusStore().executorList(True))
+        found = [_executor(summary) for summary in json.loads(printed) if summary["id"] != "driver"]
         return tuple(sorted(found, key=lambda executor: (executor.added_s, executor.id)))
 
     @property
@@ -166,8 +169,9 @@ class ExecutorControl:
 
     def _say_target(self) -> None:
         if self.target is not None:
-            empty = self._jvm.PythonUtils.toScalaMap({})
-            self._java_context.requestTotalExecutors(self.target, 0, empty)
+            if self._no_preferences is None:
+                self._no_preferences = self._jvm.PythonUtils.toScalaMap({})
+            self._java_context.requestTotalExecutors(self.target, 0, self._no_preferences)
 
     def _require_possible(self) -> None:
         found = self.scalability()
@@ -222,14 +226,15 @@ def scalability(spark: SparkSession) -> Scalability:
     return Scalability(True, f"executors at {master} can be added and retired{note}")
 
 
-def _executor(summary: Any) -> Executor:
+def _executor(summary: Mapping[str, Any]) -> Executor:
+    added = datetime.fromisoformat(summary["addTime"].replace("GMT", "+00:00"))
     return Executor(
-        id=summary.id(),
-        host=summary.hostPort().rsplit(":", 1)[0],
-        cores=summary.totalCores(),
-        added_s=summary.addTime().getTime() / 1000,
-        tasks_done=summary.completedTasks(),
-        tasks_active=summary.activeTasks(),
-        task_time_s=summary.totalDuration() / 1000,
-        storage_mib=summary.maxMemory() >> 20,
+        id=summary["id"],
+        host=summary["hostPort"].rsplit(":", 1)[0],
+        cores=summary["totalCores"],
+        added_s=added.timestamp(),
+        tasks_done=summary["completedTasks"],
+        tasks_active=summary["activeTasks"],
+        task_time_s=summary["totalDuration"] / 1000,
+        storage_mib=summary["maxMemory"] >> 20,
     )

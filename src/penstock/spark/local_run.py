@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,9 +186,12 @@ def start_feeders(
     folders: RunFolders,
     started_s: float,
     duration_s: float | None,
+    only: Collection[str] | None = None,
 ) -> None:
-    """Start a feeder process for every generated source; started again they go on where they were."""
+    """Start a feeder for every generated source (or `only` some); again they go on where they were."""
     for source, units in generated_sources(topology).items():
+        if only is not None and source not in only:
+            continue
         found = topology.source_by_name[source]
         assert found.workload is not None
         specification = {

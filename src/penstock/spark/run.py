@@ -21,7 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.channels.feeder import FINISHED
+from penstock.channels.feeder import FINISHED, TICK_S
+from penstock.channels.files import batches_in, last_batch
+from penstock.channels.sinks import folder_format
 from penstock.clock import Clock, WallClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Budgeting, Controller, Tick, described
@@ -29,14 +31,24 @@ from penstock.controller.result import RunResult, result_of
 from penstock.errors import ClusterError
 from penstock.infrastructure.deployment import INSTANCE_COUNTED
 from penstock.infrastructure.providers import LocalParameters, provider_parameters
-from penstock.spark.cluster import SparkCluster, UnitDrivers
+from penstock.monitoring import Measurement
+from penstock.quantities import format_duration
+from penstock.spark.broker_watch import BrokerWatch, RunBroker, shared_revival
+from penstock.spark.cluster import BOOKS, SparkCluster, UnitDrivers
 from penstock.spark.heartbeat import HeartbeatServer
 from penstock.spark.local_cluster import LocalCluster
 from penstock.spark.local_run import start_feeders
-from penstock.spark.processes import ChildProcesses, exit_on_sigterm, log_tail
+from penstock.spark.processes import (
+    ChildProcesses,
+    end_orphans,
+    exit_on_sigterm,
+    log_tail,
+    read_records,
+    wait_until,
+)
 from penstock.spark.training import ensure_archive
 from penstock.spark.unit_driver import RunSpecification
-from penstock.spark.unit_plan import RunFolders, generated_sources, plan_unit
+from penstock.spark.unit_plan import RunFolders, generated_sources, plan_unit, result_folders
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
@@ -74,12 +86,16 @@ class Run:
         *,
         code: Path | None = None,
         bootstrap: str | None = None,
+        own_broker: bool = False,
         settings: Mapping[str, str] | None = None,
         hosts: LocalCluster | None = None,
         budgeting: Budgeting | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`hosts` is a cluster that is there already and stays; without it the run has one of its own."""
+        """`hosts` is a cluster that is there already and stays; without it the run has one of its own.
+
+        `bootstrap` is a broker that runs; with `own_broker` the run starts one, and again where it dies.
+        """
         for unit in topology.units:
             plan_unit(topology, unit.name)  # mistakes are told before anything starts
         self.topology = topology
@@ -87,6 +103,8 @@ class Run:
         self.plan = plan
         self._code = code
         self._bootstrap = bootstrap
+        self._broker = RunBroker(plan.name, self.folders.root / "broker") if own_broker else None
+        self._broker_watch: BrokerWatch | None = None
         self._settings = dict(settings or {})
         self._own_hosts = hosts is None
         self._clock = clock or WallClock()
@@ -101,6 +119,8 @@ class Run:
         self._stopped = False
         self._done = 0
         self._done_s = 0.0
+        self._fed_s: float | None = None
+        """When the feeders were seen to have ended."""
         self._last_tick: Tick | None = None
 
     # --- life --------------------------------------------------------------------------------------
@@ -109,8 +129,14 @@ class Run:
         """Bring everything up; what an earlier controller of the same run left running is adopted."""
         self.folders.root.mkdir(parents=True, exist_ok=True)
         adopted = [*self.drivers.adopt(), *self._feeders.adopt()]
+        if self._broker is not None:
+            self._bootstrap = self._broker.start()
+        self._watch_broker()
         if self._own_hosts:
             self.hosts.start(wait=False)
+            if not self.hosts.adopted:
+                # Hosts are gone, so the instances written down are too.
+                (self.folders.root / BOOKS).unlink(missing_ok=True)
         RunSpecification(
             self.plan.name,
             self.topology,
@@ -130,6 +156,7 @@ class Run:
             self.journal.notice(
                 self._clock.now_s(), f"the controller came back and adopted {', '.join(adopted)}"
             )
+        self._take_up(bool(adopted))
         self._started_s = self._clock.now_s()
         # The first tick leases hosts and asks for instances: drivers then start with the right number.
         self.tick()
@@ -150,6 +177,9 @@ class Run:
 
     def tick(self) -> Tick:
         """One turn of the loop; feeders start once every unit runs."""
+        if self._broker_watch is not None:
+            for notice in self._broker_watch.tick(self._clock.now_s()):
+                self.cluster.note(notice)
         tick = self.controller.tick()
         self._last_tick = tick
         if self.plan.feed and not self.feeding and self.cluster.all_running():
@@ -208,14 +238,9 @@ class Run:
         """Whether everything the feeders wrote has gone through every unit."""
         if any(self._feeders.alive(name) for name in self.sources):
             return False
-        for unit in self.topology.units:
-            report = self.cluster.report_of(unit.name)
-            if report is None or report.measurement is None:
-                return False
-            measured = report.measurement
-            if measured.waiting or measured.in_service or measured.processed or report.state != "running":
-                return False
-        return True
+        if self._fed_s is None:
+            self._fed_s = self._clock.now_s()
+        return self.cluster.idle(self._fed_s)
 
     def stop(self) -> None:
         """Stop units, feeders, hosts and the controller's own threads; calling it again does nothing."""
@@ -234,6 +259,8 @@ class Run:
             self._server.stop()
         if self._own_hosts:
             self.hosts.stop()
+        if self._broker is not None:
+            self._broker.stop()
         if hasattr(self, "journal"):
             self.journal.close()
 
@@ -265,6 +292,41 @@ class Run:
         (self.folders.root / FEED).write_text(json.dumps({"started_s": started_s}))
         start_feeders(self._feeders, self.topology, self.folders, started_s, self.plan.duration_s)
 
+    def _take_up(self, adopted: bool) -> None:
+        """Go on where an earlier controller of this folder was: its counts, and sources not yet at an end."""
+        for row in self.journal.rows("observation"):
+            if row["unit"] in self.cluster.totals:
+                measured = Measurement(**{name: row[name] for name in _SUMMED})
+                self.cluster.totals[measured.unit].add(measured)
+        if not self.plan.feed or not self.feeding:
+            return
+        left = [name for name in self.sources if not _complete(self.folders.sources / name)]
+        if not left or any(self._feeders.alive(name) for name in self.sources):
+            return
+        if not adopted:
+            # Nobody was there for a while. Sources go on where they were, as if no time had passed.
+            folders = [
+                self.folders.sources / source / unit
+                for source, units in generated_sources(self.topology).items()
+                for unit in units
+            ]
+            position_s = max((last_batch(folder) + 1) * TICK_S for folder in folders)
+            (self.folders.root / FEED).write_text(json.dumps({"started_s": time.time() - position_s}))
+            into = format_duration(position_s)
+            self.journal.notice(self._clock.now_s(), f"the run is taken up again, {into} into its sources")
+        started_s, duration_s = self._feed_started_s(), self.plan.duration_s
+        start_feeders(self._feeders, self.topology, self.folders, started_s, duration_s, left)
+
+    def _watch_broker(self) -> None:
+        addresses = {
+            str(channel.options.get("bootstrap") or self._bootstrap)
+            for channel in self.topology.channels
+            if channel.kind == "kafka"
+        }
+        for address in sorted(addresses - {"None"})[:1]:
+            revive = self._broker.revive if self._broker is not None else shared_revival(address)
+            self._broker_watch = BrokerWatch(address, revive)
+
     # --- what there is to say ----------------------------------------------------------------------
 
     def result(self) -> RunResult:
@@ -284,8 +346,18 @@ class Run:
             end_to_end=end_to_end,
             records_in=self.records_in()
             or sum(totals[u.name].arrived for u in self.topology.units_in_order[:1]),
-            records_out=sum(totals[unit].emitted for unit in ending),
+            records_out=self._records_out() or sum(totals[unit].emitted for unit in ending),
         )
+
+    def _records_out(self) -> int | None:
+        """Results by the names of their batches, whoever died meanwhile; None where a sink has none."""
+        total = 0
+        for sink in self.topology.sinks:
+            if folder_format(sink.function) is None:
+                return None
+            for folder in result_folders(sink, self.folders.results):
+                total += sum(batch.records for batch in batches_in(folder))
+        return total
 
     def _write_status(self, tick: Tick) -> None:
         units = {}
@@ -324,6 +396,20 @@ def _without_readings(measurement: Any) -> dict[str, Any]:
     return values
 
 
+_SUMMED = (
+    "unit", "at_s", "interval_s", "arrived", "processed", "emitted", "waiting", "in_service", "duration_s",
+    "duration_p95_s", "duration_p99_s", "latency_s", "latency_p95_s",
+)  # fmt: skip
+"""What of a journalled observation goes into a unit's totals."""
+
+
+def _complete(source: Path) -> bool:
+    """Whether a source's feeder has written all it had to."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return bool(json.loads((source / FINISHED).read_text())["complete"])
+    return False
+
+
 def _has_sink(topology: Topology, unit: str) -> bool:
     operators = topology.unit_by_name[unit].operators
     return any(name in operators for sink in topology.sinks for name in sink.inputs)
@@ -342,6 +428,8 @@ def _start_delay_s(topology: Topology) -> float:
 
 OPTIONS = "options.pickle"
 MOST_RESTARTS = 20
+LEAVING_S = 40.0
+"""How long the controller of a killed watcher may take to stop everything in order."""
 
 
 def run_topology(
@@ -352,6 +440,7 @@ def run_topology(
     name: str | None = None,
     code: Path | None = None,
     bootstrap: str | None = None,
+    own_broker: bool = False,
     settings: Mapping[str, str] | None = None,
     drain_s: float = DRAIN_S,
     feed: bool = True,
@@ -361,13 +450,15 @@ def run_topology(
     """Run a topology to its end on a local cluster and give back the result.
 
     Blocks for the duration (None: until Ctrl-C). `watch` gets the run's status about twice a second. The
-    journal and the units' logs are in `folder`. Ctrl-C, or `stopped` saying so, ends the run in order.
+    journal and the units' logs are in `folder`. Ctrl-C, or `stopped` saying so, ends the run in order. A
+    folder of a run that was killed is taken up again: checkpoints, journal, counts, and the sources' place.
     """
     import pickle
 
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    plan = RunPlan(name or f"run-{topology.name}-{os.getpid()}".replace(" ", "-"), duration_s, drain_s, feed)
+    chosen = name or _earlier_name(folder) or f"run-{topology.name}-{os.getpid()}".replace(" ", "-")
+    plan = RunPlan(chosen, duration_s, drain_s, feed)
     for unit in topology.units:
         plan_unit(topology, unit.name)
     options = {
@@ -375,8 +466,10 @@ def run_topology(
         "plan": plan,
         "code": code,
         "bootstrap": bootstrap,
+        "own_broker": own_broker,
         "settings": dict(settings or {}),
     }
+    _await_earlier(plan.name)
     ensure_archive()
     (folder / OPTIONS).write_bytes(pickle.dumps(options))
     (folder / RESULT).unlink(missing_ok=True)
@@ -415,6 +508,22 @@ def run_topology(
     return result
 
 
+def _earlier_name(folder: Path) -> str | None:
+    """The name of the run whose folder this is; None for a new one. The journal knows it by this name."""
+    with contextlib.suppress(OSError):
+        return RunSpecification.read(folder).name
+    return None
+
+
+def _await_earlier(name: str) -> None:
+    """Let what a killed watcher of the same run left behind end: its controller leaves by itself."""
+    earlier = [r for r in read_records() if r.group.startswith(name) and r.orphaned]
+    wait_until(lambda: not any(record.alive for record in earlier), LEAVING_S, poll_s=0.2)
+    ended = end_orphans()
+    if ended:
+        LOG.warning("ended %d processes that a killed run had left behind", len(ended))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The controller's process: run what the folder says, write the result, leave."""
     import pickle
@@ -436,6 +545,7 @@ def main(arguments: list[str] | None = None) -> int:
         options["plan"],
         code=options["code"],
         bootstrap=options["bootstrap"],
+        own_broker=options["own_broker"],
         settings=options["settings"],
         budgeting=budgeting,
     )

@@ -45,6 +45,8 @@ EXIT_USELESS = 3
 """Exit code that says: do not start me again."""
 
 SPECIFICATION = "run.pickle"
+LONGEST_MEASURING_S = 5.0
+"""Spark keeps its last 400 progress events: half a minute of the quickest batches."""
 LEAST_HEAP_MIB = 512
 """Spark refuses executors with less than 450 MiB."""
 
@@ -90,6 +92,8 @@ def unit_settings(topology: Topology, unit: str, user: Mapping[str, str]) -> dic
     most_slots = found.max_instances * slots
     settings = {
         "spark.task.cpus": str(max(1, shape.cores // slots)),
+        # Parquet notes least and greatest value of these only: a batch's name says from when its records are.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Files are small: without a cost of opening each becomes a task, as long as slots may want one.
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": str(min(64, max(2, most_slots))),
@@ -215,6 +219,8 @@ class UnitDriver:
 
     def _beat(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
         meter = UnitMeter(spark, executors, query)
+        every_s = measuring_s(self.specification.topology)
+        measured_s = -every_s
         scalable = scalability(spark).possible
         if scalable:
             executors.take_over()
@@ -223,7 +229,9 @@ class UnitDriver:
             ended = self._ended.is_set()
             started_s = time.monotonic()
             try:
-                self._one_beat(spark, executors, meter, scalable)
+                due = started_s >= measured_s + every_s - HEARTBEAT_S / 2
+                measured_s = started_s if due else measured_s
+                self._one_beat(spark, executors, meter, scalable, due or ended)
                 if time.monotonic() - cleaned_s > 3 * HEARTBEAT_S:
                     query.clean()
                     cleaned_s = time.monotonic()
@@ -238,9 +246,10 @@ class UnitDriver:
             self._ended.wait(max(0.1, HEARTBEAT_S - (time.monotonic() - started_s)))
 
     def _one_beat(
-        self, spark: SparkSession, executors: ExecutorControl, meter: UnitMeter, scalable: bool
+        self, spark: SparkSession, executors: ExecutorControl, meter: UnitMeter, scalable: bool, due: bool
     ) -> None:
-        measurement = meter.measure(time.time())
+        measurement = meter.measure(time.time()) if due else None
+        present = meter.meter.executors if due else executors.executors()
         retiring = executors.retiring
         with self._lock:
             notices, self._notices = tuple(self._notices), []
@@ -250,7 +259,7 @@ class UnitDriver:
             os.getpid(),
             str(spark.sparkContext.applicationId),
             state,
-            tuple(ReportedExecutor(e.id, e.host, e.id in retiring) for e in executors.executors()),
+            tuple(ReportedExecutor(e.id, e.host, e.id in retiring) for e in present),
             measurement,
             notices,
             details=_plain(asdict(meter.meter.details)),
@@ -265,11 +274,16 @@ class UnitDriver:
         if scalable and not self._wanted.stop:
             if executors.target != self._wanted.target:
                 executors.set_target(self._wanted.target)
-            alive = {executor.id for executor in executors.executors()}
+            alive = {executor.id for executor in present}
             going = [name for name in self._wanted.retire if name in alive]
             if going:
                 executors.retire(going)
             executors.tick()
+
+
+def measuring_s(topology: Topology) -> float:
+    """How often a driver measures: a few times in an interval of the loop, and no oftener than heard."""
+    return max(HEARTBEAT_S, min(LONGEST_MEASURING_S, topology.loop.monitoring_s / 3))
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

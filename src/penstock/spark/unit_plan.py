@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.channels.envelope import ARRIVED_TIME, RECORD_ID, SOURCE_TIME, enveloped, kept
+from penstock.channels.envelope import RECORD_ID, SOURCE_TIME, enveloped, kept
 from penstock.channels.feeder import DEFAULT_SCHEMA
-from penstock.channels.files import TIMESTAMP_FORMAT, FilesChannel, FilesConsumption, note_offset_lines
+from penstock.channels.files import (
+    TIMESTAMP_FORMAT,
+    ArrivedFile,
+    FilesChannel,
+    FilesConsumption,
+    note_offset_lines,
+)
 from penstock.channels.kafka import KafkaChannel
 from penstock.channels.model import RecordChannel, Stream
 from penstock.channels.publishing import Publisher
@@ -229,7 +235,8 @@ class UnitQuery:
         self.skipped = set(skipped)
         self._bootstrap = bootstrap
         self._channels: dict[str, RecordChannel] = {}
-        self._feeds = FilesChannel(folders.sources, format="json")
+        # A feeder writes ten files a second: five seconds of records at most in a micro-batch.
+        self._feeds = FilesChannel(folders.sources, format="json", max_files_per_batch=50)
         self._consumptions: list[FilesConsumption] | None = None
         self._publisher: Publisher | None = None
         self._published = 0
@@ -315,8 +322,8 @@ class UnitQuery:
         """Records published to folders by this process."""
         return self._published + (self._publisher.published if self._publisher is not None else 0)
 
-    def arrivals(self, batch_id: int) -> list[tuple[float, float]]:
-        """When the records of a micro-batch arrived in files, and how many at each instant."""
+    def arrivals(self, batch_id: int) -> list[ArrivedFile]:
+        """When the records of a micro-batch arrived in files, and what is known of those."""
         return [arrival for consumption in self._files() for arrival in consumption.arrivals(batch_id)]
 
     @property
@@ -421,10 +428,11 @@ class UnitQuery:
             if given.stream is None:
                 source = self.topology.source_by_name[given.name]
                 function = load_function(str(source.function), f"source {given.name}")
-                records = enveloped(function(self.spark), given.name)
+                records = _measured(enveloped(function(self.spark), given.name), given.name)
             else:
+                # Channels tell by themselves when records arrived and from when they are.
                 records = self.channel(given.channel).read(self.spark, given.stream)
-            frames[given.name] = self._without_skipped(_measured(records, given.name))
+            frames[given.name] = self._without_skipped(records)
         return frames
 
     def _without_skipped(self, records: DataFrame) -> DataFrame:
@@ -493,6 +501,11 @@ class UnitQuery:
         return writers
 
 
+def result_folders(sink: Sink, results: Path) -> list[Path]:
+    """Where the records of a sink that writes folders of batches are."""
+    return [result_folder(str(_own_function(sink, operator)), results, sink.name) for operator in sink.inputs]
+
+
 def _own_function(sink: Sink, operator: str) -> str | None:
     """A sink with several inputs is served by each: a result folder each keeps batch numbers apart."""
     if len(sink.inputs) > 1 and folder_format(sink.function) is not None:
@@ -552,21 +565,16 @@ def _called(spark: SparkSession, operator: Operator, given: Mapping[str, DataFra
 
 
 def _measured(records: DataFrame, name: str) -> DataFrame:
-    """The records, with their ages reported at every progress event, and without the arrival time.
+    """The records of a source's own function, with their ages reported at every progress event.
 
-    Means and minima only: percentiles would cost more than a light operator does. Files tell when their
-    records arrived without looking at a single one; Kafka's records carry it.
+    Nothing else tells from when they are. Mean and minimum only: percentiles would cost more than a light
+    operator does.
     """
     from pyspark.sql import functions as sql
 
-    instants = {"source": sql.unix_millis(SOURCE_TIME)}
-    if ARRIVED_TIME in records.columns:
-        instants["arrived"] = sql.unix_millis(ARRIVED_TIME)
-    metrics: list[Any] = []
-    for kind, instant in instants.items():
-        metrics.append(sql.avg(instant).alias(f"{kind}_mean_ms"))
-        metrics.append(sql.min(instant).alias(f"{kind}_first_ms"))
-    return records.observe(f"{OBSERVED_INPUT}{name}", *metrics).drop(ARRIVED_TIME)
+    instant = sql.unix_millis(SOURCE_TIME)
+    mean, first = sql.avg(instant).alias("source_mean_ms"), sql.min(instant).alias("source_first_ms")
+    return records.observe(f"{OBSERVED_INPUT}{name}", mean, first)
 
 
 def _sources_read(frame: DataFrame) -> list[str]:
