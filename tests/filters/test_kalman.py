@@ -83,6 +83,21 @@ def test_clamped_readings_do_not_drag_demand_beyond_capacity_down() -> None:
     assert estimates.values[0, 0] == pytest.approx(2.0, abs=0.1)
 
 
+def test_as_printed_its_variance_grows_for_ever_and_a_full_sensor_drags_its_estimate_below_zero() -> None:
+    early = settled(a_filter(as_printed=True), 0.6, 3.0, until_s=21.0)
+    late = settled(a_filter(as_printed=True), 0.6, 3.0, until_s=200.0)
+    assert late.variances[0, 0] > early.variances[0, 0]
+
+    filter_ = a_filter(as_printed=True)
+    settled(filter_, 0.4, 2.0, until_s=2000.0)
+    filter_.step(a_tick(2000.0, [1.0], rate=10.0, change=8.0))
+    for at_s in np.arange(2000.5, 2200.0, 0.5):
+        estimates = filter_.step(a_tick(float(at_s), [1.0], rate=10.0))
+    assert estimates.values[0, 0] == pytest.approx(1.0, abs=0.05)  # the demand is 2
+    estimates = filter_.step(a_tick(2200.0, [np.nan], rate=2.0, change=-8.0))
+    assert estimates.values[0, 0] < 0.0
+
+
 def test_low_readings_again_and_again_disprove_demand_beyond_capacity() -> None:
     filter_ = a_filter()
     settled(filter_, 0.4, 2.0)

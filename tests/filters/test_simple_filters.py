@@ -59,6 +59,18 @@ def test_gaussian_keeps_rows_apart_as_instances_come_and_go() -> None:
     np.testing.assert_allclose(estimates.values[:, 0], [0.5, 0.9])
 
 
+@pytest.mark.parametrize("name", FILTERS)
+def test_every_filter_takes_readings_of_nobody(name: str) -> None:
+    filter_ = make_filter(Choice(name))
+    nobody = Readings(0.0, (), np.zeros((0, 2)), np.zeros((0, 2)))
+    for readings in (nobody, nobody, a_tick(1.0, [[0.4, 0.2]]), nobody, a_tick(2.0, [[0.6, 0.3]])):
+        estimates = filter_.step(readings)
+        assert estimates.values.shape == readings.values.shape
+        assert estimates.trusted.shape == (len(readings.keys),)
+    # Who comes after everybody was gone starts from its own readings.
+    np.testing.assert_allclose(estimates.values, [[0.6, 0.3]])
+
+
 @pytest.mark.parametrize("name", list(FILTERS))
 def test_every_filter_keeps_the_contract(name: str) -> None:
     """Deterministic, shaped like its readings, quiet about no instances at all, described for people."""

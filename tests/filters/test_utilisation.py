@@ -99,6 +99,25 @@ def test_multi_step_moves_to_where_the_work_meets_the_target(
     assert change(Utilisation(), a_view(cpu, 0.0, running=running, starting=starting)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cpu", "inset", "expected"),
+    [
+        (1.35, 0.5, 5),  # work 5.4 at 0.625: 9 instances
+        (1.35, 0.3, 4),  # at 0.80 − 0.3 · 0.35 = 0.695: 8
+        (1.35, 0.0, 3),  # at 0.80: 7
+        (0.2, 0.5, -2),  # work 0.8 at 0.625: 2 instances
+        (0.3, 0.0, -1),  # work 1.2 at 0.45: 3
+    ],
+)
+def test_the_inset_says_how_far_into_the_band_a_move_goes(cpu: float, inset: float, expected: int) -> None:
+    assert change(Utilisation(inset_ratio=inset), a_view(cpu, 0.1)) == expected
+
+
+def test_a_move_is_only_as_large_as_is_certain() -> None:
+    # Work of 5.6 is 9 instances at 0.625; of 5.6 − 4 · 0.2 it is 8.
+    assert change(Utilisation(certainty_sigma=1.0), a_view(1.4, 0.1, std=0.2)) == 4
+
+
 def test_multi_step_shrinks_no_further_than_every_metric_allows() -> None:
     assert change(Utilisation(), a_view(0.10, 0.40, running=10)) == -3  # 4 instances' worth at 0.625: 7
 
@@ -147,6 +166,7 @@ def test_the_newest_instances_go_first() -> None:
         ({"down_ratio": 0.9}, "down_ratio < up_ratio"),
         ({"step": "twice"}, "single, multi"),
         ({"target_ratio": 0.9}, "between 0.45 and 0.8"),
+        ({"inset_ratio": 1.5}, "inset_ratio from 0 to 1"),
         ({"certainty_sigma": -1.0}, "certainty_sigma"),
     ],
 )

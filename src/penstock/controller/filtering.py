@@ -1,10 +1,13 @@
 """From measurements to signals: each unit's readings go through the filter it chose.
 
 Units that chose the same filter share one filter object, which sees all their instances in one call.
+The journal keeps signals, not a filter's memory: a restarted controller's filters start again as at the
+start of a run. That is said in a notice, and so is when a unit's estimates are trusted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,74 +22,96 @@ class Filtering:
     """The filters of a run, one for each distinct choice among the units."""
 
     def __init__(self, topology: Topology) -> None:
-        self._choice = {unit.name: unit.filter for unit in topology.units}
-        self._filters: dict[Choice, Filter] = {
-            choice: make_filter(choice) for choice in set(self._choice.values()) if choice.name != "none"
-        }
+        filters: dict[Choice, Filter] = {}
+        self._filter_of: dict[str, Filter | None] = {}
+        """Each unit's filter, the same object for all units that chose alike; None where none filters."""
+        for unit in topology.units:
+            if unit.filter.name == "none":
+                self._filter_of[unit.name] = None
+                continue
+            if unit.filter not in filters:
+                filters[unit.filter] = make_filter(unit.filter)
+            self._filter_of[unit.name] = filters[unit.filter]
         self._last_demand: dict[str, float] = {}
+        self._trusted: dict[str, bool] = {}
+        """Units whose filter has started; True once its estimates were trusted."""
 
     def signals(self, measurements: Sequence[Measurement]) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
         """The signals of these measurements, and what the filters have to say (resets and the like)."""
         found: dict[str, Signal] = {}
-        groups: dict[Choice, list[Measurement]] = {}
+        groups: dict[int, tuple[Filter, list[Measurement]]] = {}
         for measurement in measurements:
-            choice = self._choice.get(measurement.unit)
-            if choice is None:
+            if measurement.unit not in self._filter_of:
                 continue
-            if choice.name == "none":
+            chosen = self._filter_of[measurement.unit]
+            if chosen is None:
                 found[measurement.unit] = _unfiltered(measurement)
             else:
-                groups.setdefault(choice, []).append(measurement)
+                groups.setdefault(id(chosen), (chosen, []))[1].append(measurement)
         notices: list[str] = []
-        for choice, members in groups.items():
-            notices.extend(self._filtered(choice, members, found))
+        for chosen, members in groups.values():
+            notices.extend(self._filtered(chosen, members, found))
         return tuple(found[m.unit] for m in measurements if m.unit in found), tuple(notices)
 
     def _filtered(
-        self, choice: Choice, members: Sequence[Measurement], found: dict[str, Signal]
+        self, chosen: Filter, members: Sequence[Measurement], found: dict[str, Signal]
     ) -> tuple[str, ...]:
-        keys: list[str] = []
-        values: list[tuple[float, float]] = []
-        inputs: list[tuple[float, float]] = []
-        spans: list[tuple[Measurement, int, int]] = []
+        read = []
         for measurement in members:
-            first = len(keys)
-            # Eq. 6 of paper 001: the input is the demand of one instance, not the operator's total.
-            demand = measurement.arrival_rate_per_s / max(1, len(measurement.readings))
-            change = demand - self._last_demand.get(measurement.unit, demand)
-            self._last_demand[measurement.unit] = demand
-            for reading in measurement.readings:
-                keys.append(reading.instance)
-                values.append((_number(reading.cpu_ratio), _number(reading.memory_ratio)))
-                inputs.append((demand, change))
-            spans.append((measurement, first, len(keys)))
-        if not keys:  # nobody runs yet: nothing to estimate
-            found.update({measurement.unit: Signal(measurement, trusted=False) for measurement in members})
-            return ()
-        readings = Readings(
-            members[0].at_s,
-            tuple(keys),
-            np.array(values).reshape(-1, 2),
-            np.array(inputs).reshape(-1, 2),
-            tuple(measurement.unit for measurement, first, last in spans for _ in range(first, last)),
-        )
-        estimates = self._filters[choice].step(readings)
-        for measurement, first, last in spans:
-            if first == last:
+            if measurement.readings:
+                read.append(measurement)
+            else:  # nobody runs yet: nothing to estimate
                 found[measurement.unit] = Signal(measurement, trusted=False)
-                continue
-            mean, number = _known_mean(estimates.values[first:last])
-            # The mean of n independent estimates has the mean variance divided by n.
-            variance = _known_mean(estimates.variances[first:last])[0] / np.maximum(number, 1)
+        if not read:
+            return ()
+        counts = np.array([len(measurement.readings) for measurement in read])
+        inputs = np.repeat([self._input(measurement) for measurement in read], counts, axis=0)
+        rows = [reading for measurement in read for reading in measurement.readings]
+        # As floats, None becomes NaN: not read.
+        values = np.array([[row.cpu_ratio, row.memory_ratio] for row in rows], dtype=np.float64)
+        keys = tuple([row.instance for row in rows])
+        units = tuple([measurement.unit for measurement in read for _ in measurement.readings])
+        estimates = chosen.step(Readings(read[0].at_s, keys, values, inputs, units))
+
+        first = np.cumsum(counts) - counts
+        mean, number = _known_means(estimates.values, first)
+        # The mean of n independent estimates has the mean variance divided by n.
+        std = np.sqrt(_known_means(estimates.variances, first)[0] / np.maximum(number, 1))
+        notices = list(estimates.notices)
+        trusted = np.logical_or.reduceat(estimates.trusted, first).tolist()
+        for row, (measurement, ratios, stds) in enumerate(
+            zip(read, mean.tolist(), std.tolist(), strict=True)
+        ):
             found[measurement.unit] = Signal(
                 measurement,
-                _known(mean[0]),
-                _known(mean[1]),
-                _known(variance[0] ** 0.5),
-                _known(variance[1] ** 0.5),
-                bool(estimates.trusted[first:last].any()),
+                _known(ratios[0]),
+                _known(ratios[1]),
+                _known(stds[0]),
+                _known(stds[1]),
+                trusted[row],
             )
-        return estimates.notices
+            if not self._trusted.get(measurement.unit, False):
+                notices.extend(self._beginning(measurement.unit, chosen.name, trusted[row]))
+        return tuple(notices)
+
+    def _beginning(self, unit: str, name: str, trusted: bool) -> list[str]:
+        """What is to be said of a unit whose filter starts, now or until now."""
+        said = []
+        if unit not in self._trusted:
+            hold = "" if trusted else "; the unit is held until its estimates are trusted"
+            said.append(f"unit {unit}: filter {name} starts without memory of earlier readings{hold}")
+        elif trusted:
+            said.append(f"unit {unit}: filter {name} is trusted from now on")
+        self._trusted[unit] = trusted
+        return said
+
+    def _input(self, measurement: Measurement) -> tuple[float, float]:
+        """The demand of one instance and its change since the last measurement."""
+        # Eq. 6 of paper 001: the input is the demand of one instance, not the operator's total.
+        demand = measurement.arrival_rate_per_s / max(1, len(measurement.readings))
+        change = demand - self._last_demand.get(measurement.unit, demand)
+        self._last_demand[measurement.unit] = demand
+        return demand, change
 
 
 def _unfiltered(measurement: Measurement) -> Signal:
@@ -99,17 +124,18 @@ def _unfiltered(measurement: Measurement) -> Signal:
     )
 
 
-def _known_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The mean over the rows of what is known in each column, NaN where nothing is; how many were known."""
+def _known_means(
+    values: NDArray[np.float64], first: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The mean of what is known in each column, by unit, NaN where nothing is; how many were known.
+
+    A unit's rows go from its first row to the next unit's.
+    """
     known = ~np.isnan(values)
-    number = known.sum(axis=0)
-    total = np.where(known, values, 0.0).sum(axis=0)
+    number = np.add.reduceat(known, first, axis=0, dtype=np.int64)
+    total = np.add.reduceat(np.where(known, values, 0.0), first, axis=0)
     return np.where(number > 0, total / np.maximum(number, 1), np.nan), number
 
 
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
 def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return None if math.isnan(value) else value

@@ -183,6 +183,9 @@ class _Run:
     random: np.random.Generator
     noise: np.random.Generator
     lives: dict[str, _Life] = field(default_factory=dict)
+    read: list[tuple[str, int]] | None = None
+    """Running instances with their slots; None after a change."""
+    next_change_s: float = np.inf
     vm_s: float = 0.0
     arrived: int = 0
     begun: int = 0
@@ -306,6 +309,7 @@ class TestbedCluster:
             instance = Instance(action.instance, action.unit, HOST, InstanceState.STARTING, requested_s=now_s)
             run.lives[action.instance] = _Life(instance, slot, ready_s)
             self._next_change_s = min(self._next_change_s, ready_s)
+            run.next_change_s = min(run.next_change_s, ready_s)
         elif isinstance(action, StopInstance):
             run = self._runs[self._by_unit[action.unit]]
             life = run.lives.get(action.instance)
@@ -318,6 +322,7 @@ class TestbedCluster:
         return None
 
     def _retire(self, run: _Run, life: _Life, now_s: float) -> None:
+        run.read = None
         if life.instance.state is not InstanceState.RUNNING:
             del run.lives[life.instance.id]
             return
@@ -329,26 +334,33 @@ class TestbedCluster:
         handed_s = now_s + self.testbed.transfer_s[1]
         life.gone_s = max(handed_s, float(self._free[row, life.slot]))
         self._next_change_s = min(self._next_change_s, life.gone_s)
+        run.next_change_s = min(run.next_change_s, life.gone_s)
 
     def _change(self, now_s: float) -> None:
         """Open instances that have become ready, drop those that are gone."""
         self._next_change_s = np.inf
         self._deployment = None
         for row, run in enumerate(self._runs):
-            for name, life in tuple(run.lives.items()):
-                if life.gone_s <= now_s:
-                    del run.lives[name]
-                elif life.instance.state is InstanceState.STARTING and life.ready_s <= now_s:
-                    alone = not self._opened[row].any()
-                    self._opened[row, life.slot] = 1
-                    self._free[row, life.slot] = now_s
-                    life.instance = life.instance.moved(InstanceState.RUNNING, running_s=now_s)
-                    if not alone:
-                        self._recut.add(row)
-                starting = life.instance.state is InstanceState.STARTING
-                next_s = life.ready_s if starting else life.gone_s
-                if name in run.lives:
-                    self._next_change_s = min(self._next_change_s, next_s)
+            if run.next_change_s <= now_s:
+                self._change_run(row, run, now_s)
+            self._next_change_s = min(self._next_change_s, run.next_change_s)
+
+    def _change_run(self, row: int, run: _Run, now_s: float) -> None:
+        run.next_change_s = np.inf
+        run.read = None
+        for name, life in tuple(run.lives.items()):
+            if life.gone_s <= now_s:
+                del run.lives[name]
+                continue
+            if life.instance.state is InstanceState.STARTING and life.ready_s <= now_s:
+                alone = not self._opened[row].any()
+                self._opened[row, life.slot] = 1
+                self._free[row, life.slot] = now_s
+                life.instance = life.instance.moved(InstanceState.RUNNING, running_s=now_s)
+                if not alone:
+                    self._recut.add(row)
+            starting = life.instance.state is InstanceState.STARTING
+            run.next_change_s = min(run.next_change_s, life.ready_s if starting else life.gone_s)
 
     def _reshard(self, row: int, now_s: float) -> None:
         """Cut the plane anew for the instances there are: once a tick, however many came or went."""
@@ -375,6 +387,12 @@ class TestbedCluster:
         self, row: int, run: _Run, t0: float, t1: float, cpu: list[float], memory: list[float]
     ) -> Measurement:
         run.vm_s += (t1 - t0) * len(run.lives)
+        if run.read is None:
+            run.read = [
+                (name, life.slot)
+                for name, life in run.lives.items()
+                if life.instance.state is InstanceState.RUNNING
+            ]
         arrived, begun = int(self._arrived[row]), int(self._head[row])
         measurement = Measurement(
             run.unit,
@@ -383,13 +401,7 @@ class TestbedCluster:
             arrived=arrived - run.arrived,
             processed=begun - run.begun,
             waiting=max(arrived - begun, 0),
-            readings=tuple(
-                [
-                    InstanceReading(life.instance.id, cpu[life.slot], memory[life.slot])
-                    for life in run.lives.values()
-                    if life.instance.state is InstanceState.RUNNING
-                ]
-            ),
+            readings=tuple([InstanceReading(name, cpu[slot], memory[slot]) for name, slot in run.read]),
         )
         run.arrived, run.begun = arrived, begun
         return measurement

@@ -129,7 +129,7 @@ class Record(Journal):
         """Keep the tick's notices."""
         self.notices.extend((tick.at_s, text) for text in tick.notices)
 
-    def confirm(self, at_s: float, failed: Mapping[str, str]) -> None:
+    def confirm(self, at_s: float, failed: Mapping[tuple[str, str], str]) -> None:
         """This testbed refuses nothing; a failure would be a defect of the experiment."""
         if failed:
             raise AssertionError(f"the testbed refused {failed} at {at_s:g} s")
@@ -162,6 +162,9 @@ def run_side_by_side(
     events, moved = dict.fromkeys(cells, 0), dict.fromkeys(cells, 0)
     followed = {unit: Trail() for unit in list(cells)[:trails]}
 
+    instants = np.arange(bed.duration_s / bed.reading_s + 1) * bed.reading_s - bed.reading_s / 2
+    works = {unit: (workloads[unit].rate_per_s(instants) * bed.image_s).tolist() for unit in followed}
+
     def each(tick: Tick) -> None:
         scaled = [
             verdict.action.unit
@@ -175,9 +178,7 @@ def run_side_by_side(
         for unit in set(scaled):
             events[unit] += 1
         for signal in tick.signals[:trails]:
-            unit = signal.unit
-            rate = workloads[unit].rate_per_s(np.array([tick.at_s - bed.reading_s / 2]))
-            followed[unit].add(tick, signal, float(rate[0]) * bed.image_s)
+            followed[signal.unit].add(tick, signal, works[signal.unit][round(tick.at_s / bed.reading_s)])
 
     controller.run(bed.duration_s, each)
     resets = dict.fromkeys(cells, 0)

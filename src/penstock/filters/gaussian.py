@@ -64,7 +64,11 @@ class GaussianFilter:
     def step(self, readings: Readings) -> Estimates:
         """The weighted mean of each instance's recent readings and its variance."""
         values = np.asarray(readings.values, dtype=np.float64)
-        self._realign(self._rows.align(readings.keys), values.shape)
+        origin = self._rows.align(readings.keys)
+        if not readings.keys:
+            self._forget()
+            return Estimates((), values, values, np.zeros(0, dtype=np.bool_))
+        self._realign(origin, values.shape)
         while self._times and readings.at_s - self._times[0] > self._reach_s:
             self._times.popleft()
             self._start += 1
@@ -90,6 +94,12 @@ class GaussianFilter:
         estimate = mean.reshape(shape)
         seen_any: NDArray[np.bool_] = np.logical_not(np.isnan(estimate).all(axis=1))
         return Estimates(readings.keys, estimate, variance.reshape(shape), seen_any)
+
+    def _forget(self) -> None:
+        """Nobody is left whose past would matter."""
+        self._times.clear()
+        self._length = self._start = 0
+        self._past, self._known = np.zeros((8, 0, 0)), np.zeros((8, 0, 0))
 
     def _realign(self, origin: NDArray[np.intp] | None, shape: tuple[int, ...]) -> None:
         if origin is None:

@@ -89,6 +89,10 @@ class KalmanParameters:
         default=0.0,
         metadata={"doc": "how long clamped readings may be put down to a backlog where b·D explains less"},
     )
+    as_printed: bool = field(
+        default=False,
+        metadata={"doc": "the paper's filter with its gaps left open; for comparison only"},
+    )
     transition: str | None = field(
         default=None, metadata={"doc": "your own f(x, u) with its Jacobian, as module:function"}
     )
@@ -242,6 +246,8 @@ class KalmanFilter:
         now_s, D = readings.at_s, readings.inputs
         known = ~np.isnan(z)
         clamped = known & (z >= self._parameters.saturation_ratio)
+        if self._parameters.as_printed:
+            clamped[:] = False
         notices: list[str] = []
 
         if self._parameters.sensitivity is None:
@@ -330,14 +336,21 @@ class KalmanFilter:
         if self._parameters.adaptive_ratio > 0:
             # Adaptive Q (ours): innovation variance beyond what P + R explains must come from the system.
             Q = Q + self._parameters.adaptive_ratio * self._state.excess[:, :, None] * np.eye(self._metrics)
-        # Utilisation is never negative; above saturation it is demand, which may be any size.
-        self._state.x = np.where(self._state.started[:, None], np.maximum(x, 0.0), self._state.x)
+        if not self._parameters.as_printed:
+            # Utilisation is never negative; above saturation it is demand, which may be any size.
+            x = np.maximum(x, 0.0)
+        self._state.x = np.where(self._state.started[:, None], x, self._state.x)
         P = predict_covariance(self._state.P, F, Q)
         self._state.P = np.where(self._state.started[:, None, None], P, self._state.P)
 
     def _correct(
         self, now_s: float, z: Array, known: NDArray[np.bool_], clamped: NDArray[np.bool_], D: Array
     ) -> None:
+        if self._parameters.as_printed:
+            # Paper 001, Equations (13) and (14) alone: P stays as predicted, so it grows by Q for ever.
+            observed = known & self._state.started[:, None]
+            self._state.x = update(self._state.x, self._state.P, z, self._R, observed)[0]
+            return
         # A clamped reading says "at least": no news to an estimate that is above it already.
         observed = known & ~(clamped & (self._state.x >= z)) & self._state.started[:, None]
         explained = self._b[self._unit] * D[:, :1]
@@ -422,7 +435,8 @@ class KalmanFilter:
         parameters = self._parameters
         new = ~self._state.started
         self._state.born_s = np.where(new & np.isnan(self._state.born_s), now_s, self._state.born_s)
-        self._adopt(new, now_s)
+        if not parameters.as_printed:
+            self._adopt(new, now_s)
         new = ~self._state.started
         if not new.any():
             return

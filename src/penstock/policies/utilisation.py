@@ -34,7 +34,10 @@ class Utilisation:
     step: str = "multi"
     """`single`: one instance a decision. `multi`: as many as the estimate says are missing or idle."""
     target_ratio: float | None = None
-    """Where `multi` aims at; none means the middle between the thresholds."""
+    """Where `multi` aims at, up and down alike; none means by `inset_ratio`."""
+    inset_ratio: float = 0.5
+    """How far into the band `multi` goes from the threshold that was crossed, as a share of the band: 0.5
+    is its middle; less moves fewer instances and stays nearer to the threshold."""
     certainty_sigma: float = 0.0
     """A threshold is crossed only where the estimate is this many of its standard deviations beyond it."""
     settle_s: float = 0.0
@@ -56,6 +59,10 @@ class Utilisation:
             raise ConfigurationError(
                 f"policy utilisation: expected target_ratio between {self.down_ratio:g} and "
                 f"{self.up_ratio:g}, got {self.target_ratio:g}"
+            )
+        if not 0 <= self.inset_ratio <= 1:
+            raise ConfigurationError(
+                f"policy utilisation: expected inset_ratio from 0 to 1, got {self.inset_ratio:g}"
             )
         if self.certainty_sigma < 0 or self.settle_s < 0:
             raise ConfigurationError(
@@ -104,7 +111,7 @@ class Utilisation:
             margin = self.certainty_sigma * std
             if value - margin > self.up_ratio:
                 reason = f"{name} {value:.2f} > {self.up_ratio:g}" + (f" by {margin:.2f}" if margin else "")
-                return self._up(view, unit, value * base, count, bounds.max_instances, reason)
+                return self._up(view, unit, (value - margin) * base, count, bounds.max_instances, reason)
         text = ", ".join(f"{name} {value:.2f}" for name, value, _ in metrics)
         if all(value + self.certainty_sigma * std < self.down_ratio for _, value, std in metrics):
             value = max(value for _, value, _ in metrics)
@@ -119,7 +126,7 @@ class Utilisation:
             return 1, f"up: {reason}"
         if self._just_went(view, unit, "StopInstance"):
             return 0, f"{reason}; it shrank less than {self.settle_s:g} s ago"
-        wanted = min(self._wanted(work), most)
+        wanted = min(self._wanted(work, self.up_ratio - self.inset_ratio * self._band), most)
         if wanted <= count:
             return 0, f"{reason}; the {count} instances there or starting will do"
         return wanted - count, f"up from {count} to {wanted}: {reason}"
@@ -133,14 +140,18 @@ class Utilisation:
             return -1, f"down: {reason}"
         if self._just_went(view, unit, "StartInstance"):
             return 0, f"{reason}; it grew less than {self.settle_s:g} s ago"
-        wanted = max(self._wanted(work), least)
+        wanted = max(self._wanted(work, self.down_ratio + self.inset_ratio * self._band), least)
         if wanted >= count:
             return 0, f"{reason}; the {count} instances are few enough"
         return wanted - count, f"down from {count} to {wanted}: {reason}"
 
-    def _wanted(self, work: float) -> int:
+    @property
+    def _band(self) -> float:
+        return self.up_ratio - self.down_ratio
+
+    def _wanted(self, work: float, aim: float) -> int:
         """Instances with which the work, in fully used instances, would meet the target."""
-        target = (self.down_ratio + self.up_ratio) / 2 if self.target_ratio is None else self.target_ratio
+        target = aim if self.target_ratio is None else self.target_ratio
         return max(1, math.ceil(work / target - 1e-9))
 
     def _just_went(self, view: View, unit: str, kind: str) -> bool:
