@@ -97,7 +97,7 @@ class MortalJournal(Journal):
         super().record(tick)
         self.bomb("after record")
 
-    def confirm(self, at_s: float, failed: Mapping[str, str]) -> None:
+    def confirm(self, at_s: float, failed: Mapping[tuple[str, str], str]) -> None:
         self.bomb("before confirm")
         super().confirm(at_s, failed)
         self.bomb("after confirm")

@@ -109,7 +109,7 @@ def test_a_buffered_journal_writes_what_an_unbuffered_one_writes(tmp_path: Path)
     second = TickRecord(700.0, False, 2, 6, 1, 1, Decimal(2), leases=(ended,))
     for journal in journals:
         journal.record(TICK)
-        journal.confirm(15.0, {"c-h2": "it is stuck"})
+        journal.confirm(15.0, {("ReleaseHost", "c-h2"): "it is stuck"})
         journal.record(second)
     assert written(journals[0]) == written(journals[1])
     assert journals[0].leases() == (ended,)
@@ -123,7 +123,7 @@ def test_confirmed_actions_are_enacted_and_failed_ones_are_not(tmp_path: Path) -
         journal.record(TICK)
         if buffered:
             journal.flush()  # what is on disk already is confirmed there
-        journal.confirm(15.0, {"a-1": "no executor came"})
+        journal.confirm(15.0, {("StartInstance", "a-1"): "no executor came"})
         restored = journal.restore(40)
         assert restored is not None
         assert restored.intended == ()
@@ -266,7 +266,7 @@ def test_a_postgresql_server_keeps_a_journal_by_its_url() -> None:
         pytest.skip("no PostgreSQL server: set PENSTOCK_TEST_POSTGRESQL to the URL of an empty database")
     with Journal(url, f"test-{os.getpid()}") as journal:
         journal.record(TICK)
-        journal.confirm(15.0, {"a-1": "no"})
+        journal.confirm(15.0, {("StartInstance", "a-1"): "no"})
         restored = journal.restore(40)
         assert restored is not None
         assert (restored.leases, restored.signals) == ((LEASE,), (SIGNAL, UNKNOWN))

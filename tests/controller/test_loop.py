@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, NewBudgets, Tick, described
-from penstock.infrastructure.deployment import HostState
+from penstock.infrastructure.deployment import Deployment, HostState
 from penstock.policies.actions import LeaseHost, MigrateInstance, ReleaseHost, StartInstance
 from penstock.policies.view import View
 from penstock.topology.model import Choice, LoopSettings, Topology, Unit
@@ -150,7 +151,7 @@ def test_a_released_host_that_still_runs_is_paid_on() -> None:
     loop = Loop(a_topology(sites=[a_site(btu_s=50.0)]))
     loop.tick()
     host = loop.cluster.hosts["c-h1"]
-    loop.controller.state.book([ReleaseHost("c-h1", "")], 60.0)
+    loop.controller.state.book([ReleaseHost("c-h1", "")], 60.0, Deployment())
     tick = loop.tick()
     assert host.state is HostState.UP
     assert "host c-h1 was released but still runs: its lease goes on" in tick.notices
@@ -163,12 +164,42 @@ def test_a_refused_lease_is_closed_and_the_next_one_gets_a_new_name() -> None:
     loop.tick()
     state = loop.controller.state
     assert not state.ledger.leases["c-h1"].open
+    assert state.ledger.total == 0
     assert state.view(loop.cluster.deployment(), 0.0, ()).scalings.get("a", 0) == 0
     assert state.view(loop.cluster.deployment(), 0.0, ()).history == ()
     loop.tick()
     assert set(loop.cluster.hosts) == {"c-h2"}
     assert set(loop.cluster.instances) == {"a-2"}
     assert state.ledger.total == sum((lease.cost for lease in state.ledger.leases.values()), Decimal(0))
+
+
+def test_a_refused_lease_is_paid_back_on_the_books_and_in_the_journal() -> None:
+    loop = Loop(a_topology())
+    loop.cluster.errors = {"c-h1": "quota of the account", "a-1": "host c-h1 does not exist"}
+    loop.tick()
+    loop.cluster.errors.clear()
+    loop.tick()
+    ledger = loop.controller.state.ledger
+    assert [(c.host, c.units) for c in ledger.charges] == [("c-h1", 1), ("c-h1", -1), ("c-h2", 1)]
+    assert ledger.leases["c-h1"].cost == 0
+    rows = [(row["host"], row["units"]) for row in loop.journal.rows("charge")]
+    assert sorted(rows) == sorted((c.host, c.units) for c in ledger.charges)
+    assert loop.journal.leases() == tuple(ledger.leases.values())
+
+
+def test_a_host_is_paid_until_the_last_instance_has_left_it() -> None:
+    loop = Loop(a_topology(sites=[a_site(btu_s=50.0)]))
+    loop.tick()
+    state = loop.controller.state
+    state.book([ReleaseHost("c-h1", "")], 40.0, loop.cluster.deployment())
+    assert state.ledger.leases["c-h1"].open
+    draining = replace(loop.cluster.hosts["c-h1"], state=HostState.DRAINING)
+    occupied = Deployment({"c-h1": draining}, dict(loop.cluster.instances))
+    assert state.reconcile(occupied, 45.0) == ([], [])
+    charges, notices = state.reconcile(Deployment(), 60.0)
+    assert [(charge.units, charge.at_s) for charge in charges] == [(1, 60.0)]
+    assert notices == []
+    assert (state.ledger.leases["c-h1"].ended_s, state.ledger.leases["c-h1"].units) == (60.0, 2)
 
 
 def test_a_refused_wish_does_not_make_a_later_name_clash() -> None:

@@ -47,6 +47,7 @@ def sites(draw) -> tuple[Site, ...]:
     if draw(st.booleans()):
         return (Site("local"),)
     names = [f"site_{i}" for i in range(draw(st.integers(1, 3)))]
+    currency = draw(st.sampled_from(["USD", "EUR"]))
     return tuple(
         Site(
             name,
@@ -63,7 +64,7 @@ def sites(draw) -> tuple[Site, ...]:
                 for i in range(draw(st.integers(1, 2)))
             ),
             max_hosts=draw(st.integers(1, 100)),
-            currency=draw(st.sampled_from(["", "USD", "EUR"])),
+            currency=draw(st.sampled_from(["", currency])),
             distance_s={other: draw(seconds) for other in names if other != name and draw(st.booleans())},
             master=draw(st.none() | st.just("spark://here:7077")),
         )

@@ -385,6 +385,9 @@ def units_in_a_circle(d: Document, rng: random.Random) -> Broken:
 
 
 def mixed_currencies(d: Document, rng: random.Random) -> Broken:
+    if rng.random() < 0.5:
+        d["sites"]["edge"]["currency"] = "EUR"
+        return Broken(d, ('site "edge" is paid in EUR', 'site "cloud" in USD'), "mixed-currencies")
     d["sites"]["cloud"]["flavours"]["other"] = {"cores": 1, "memory": "1 GiB", "price": "1 EUR/h"}
     return Broken(d, ('site "cloud"', "EUR", "USD"), "mixed-currencies")
 

@@ -247,21 +247,21 @@ class Journal:
         if not self._buffered:
             self.flush()
 
-    def confirm(self, at_s: float, failed: Mapping[str, str]) -> None:
-        """Mark the tick's intended actions as enacted, those in `failed` (by subject) as failed."""
+    def confirm(self, at_s: float, failed: Mapping[tuple[str, str], str]) -> None:
+        """Mark the tick's intended actions as enacted, those in `failed` (by kind and subject) as failed."""
         if self._intended:
             for row in self._intended:
-                error = failed.get(row["subject"])
+                error = failed.get((row["kind"], row["subject"]))
                 row["status"] = "enacted" if error is None else "failed"
                 row["refused"] = error
             self._intended.clear()
             return
         with self._errors():
             intended = (ACTIONS.c.run == self.run) & (ACTIONS.c.status == "intended")
-            for subject, error in failed.items():
+            for (kind, subject), error in failed.items():
                 self._connection.execute(
                     ACTIONS.update()
-                    .where(intended & (ACTIONS.c.subject == subject))
+                    .where(intended & (ACTIONS.c.kind == kind) & (ACTIONS.c.subject == subject))
                     .values(status="failed", refused=error)
                 )
             self._connection.execute(ACTIONS.update().where(intended).values(status="enacted"))

@@ -101,7 +101,7 @@ class Controller:
             verdicts = self._decide(deployment, now_s)
             self._last_decided_s = now_s
         allowed = tuple(v.action for v in verdicts if v.refused is None and not isinstance(v.action, Hold))
-        charges += self.state.book(allowed, now_s)
+        charges += self.state.book(allowed, now_s, deployment)
         self._record(now_s, decided, deployment, signals, verdicts, charges, new_budgets, notices)
         outcomes = self._enact(allowed, now_s)
         self._log(now_s, verdicts)
@@ -133,7 +133,8 @@ class Controller:
         deployment = self._cluster.deployment()
         charges, notices = self.state.reconcile(deployment, now_s)
         releases = tuple(ReleaseHost(host, "the run is over") for host in self.state.ledger.open_leases())
-        charges += self.state.book(releases, now_s)
+        # What still runs is stopped with the run, so every lease ends here.
+        charges += self.state.book(releases, now_s, Deployment())
         verdicts = tuple(Verdict(action, END_OF_RUN) for action in releases)
         self._record(now_s, False, deployment, (), verdicts, charges, None, notices)
         self._enact(releases, now_s)
@@ -175,7 +176,11 @@ class Controller:
         if not actions:
             return ()
         outcomes = self._cluster.enact(actions, now_s)
-        failed = {subject_of(o.action): o.error for o in outcomes if o.error is not None}
+        failed = {
+            (type(o.action).__name__, subject_of(o.action)): o.error
+            for o in outcomes
+            if o.error is not None
+        }
         for outcome in outcomes:
             if outcome.error is not None:
                 LOG.warning("%s failed: %s", outcome.action, outcome.error)

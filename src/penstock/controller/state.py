@@ -44,6 +44,10 @@ class State:
         self._history: deque[ScalingEvent] = deque(maxlen=HISTORY)
         self._scalings: dict[str, int] = {}
         self._reconciled = False
+        self._owed: list[Charge] = []
+        """Charges made between two ticks, for the next one's record."""
+        self._draining: set[str] = set()
+        """Hosts whose release was said while instances were still leaving them: paid until they are gone."""
         self._changed_leases: dict[str, None] = {}
         """Hosts whose leases have changed, in the order of their first change."""
 
@@ -59,10 +63,12 @@ class State:
 
     def reconcile(self, deployment: Deployment, now_s: float) -> tuple[list[Charge], list[str]]:
         """Bring the books into line with what exists: pay started units, adopt hosts, close lost leases."""
-        charges, notices = [], []
+        charges, self._owed, notices = self._owed, [], []
         open_leases, known = self.ledger.open_leases(), self.ledger.leases
         for host in deployment.hosts.values():
             if host.id in open_leases:
+                if host.state is HostState.DRAINING:
+                    self._draining.add(host.id)
                 continue
             if host.state is HostState.UP and host.id in known:
                 self.ledger.reopen(host.id)
@@ -86,13 +92,18 @@ class State:
             self._reconciled = True
         for name in [host for host in open_leases if host not in deployment.hosts]:
             charges += self._noted(name, self.ledger.end(name, now_s))
-            notices.append(f"host {name} is leased but does not exist any more: lease ended")
+            if name not in self._draining:
+                notices.append(f"host {name} is leased but does not exist any more: lease ended")
+            self._draining.discard(name)
         for charge in self.ledger.settle(now_s):
             charges += self._noted(charge.host, charge)
         return charges, notices
 
-    def book(self, actions: Sequence[Action], now_s: float) -> list[Charge]:
-        """Enter actions that are about to be enacted: leases, charges, names taken, history."""
+    def book(self, actions: Sequence[Action], now_s: float, deployment: Deployment) -> list[Charge]:
+        """Enter actions that are about to be enacted: leases, charges, names taken, history.
+
+        A host that instances are still leaving is paid until it is gone; an empty one until now.
+        """
         charges: list[Charge] = []
         for action in actions:
             if isinstance(action, Hold):
@@ -109,7 +120,10 @@ class State:
             elif isinstance(action, ProlongLease):
                 charges += self._noted(action.host, self.ledger.prolong(action.host, now_s, action.reason))
             elif isinstance(action, ReleaseHost):
-                charges += self._noted(action.host, self.ledger.end(action.host, now_s))
+                if deployment.on_host(action.host):
+                    self._draining.add(action.host)
+                else:
+                    charges += self._noted(action.host, self.ledger.end(action.host, now_s))
             elif isinstance(action, StartInstance):
                 self._take_name(action.instance, of_host=False)
             elif isinstance(action, MigrateInstance):
@@ -120,15 +134,15 @@ class State:
     def undo(self, action: Action) -> None:
         """Take back what was booked for an action that failed.
 
-        A lease the provider refused ends where it began, with the one unit it was booked with; the lease
-        of a host that could not be given back goes on.
+        A lease the provider refused is paid back; the lease of a host that could not be given back goes on.
         """
         self._uncount(action)
-        lease = self.ledger.leases.get(subject_of(action))
-        if isinstance(action, LeaseHost) and lease is not None:
-            self._noted(action.host, self.ledger.end(action.host, lease.started_s))
-        elif isinstance(action, ReleaseHost) and self.ledger.reopen(action.host):
-            self._noted(action.host, None)
+        if isinstance(action, LeaseHost):
+            self._owed += self._noted(action.host, self.ledger.void(action.host, "refused: paid back"))
+        elif isinstance(action, ReleaseHost):
+            self._draining.discard(action.host)
+            if self.ledger.reopen(action.host):
+                self._noted(action.host, None)
 
     def restore(self, restored: Restored) -> None:
         """Take up the books and the memory of an earlier controller of the same run."""

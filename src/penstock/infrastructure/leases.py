@@ -30,7 +30,7 @@ class Lease:
     btu_s: float
     price_per_btu: Decimal
     units: int = 1
-    """Billing time units paid so far."""
+    """Billing time units paid so far; none where the provider refused the lease."""
     ended_s: float | None = None
     currency: str = ""
 
@@ -82,7 +82,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One entry of the ledger: some billing time units of one lease, paid at an instant."""
+    """One entry of the ledger: some billing time units of one lease, paid (or paid back) at an instant."""
 
     host: str
     at_s: float
@@ -158,6 +158,14 @@ class Ledger:
             return False
         self._set(replace(lease, ended_s=None))
         return True
+
+    def void(self, host: str, reason: str) -> Charge | None:
+        """Take a lease back that the provider refused: it ends where it began and costs nothing."""
+        lease = self._leases.get(host)
+        if lease is None or not lease.open:
+            return None
+        self._set(replace(lease, units=0, ended_s=lease.started_s))
+        return self._charge(host, lease.started_s, -lease.units, reason)
 
     def _set(self, lease: Lease) -> None:
         self._leases[lease.host] = lease

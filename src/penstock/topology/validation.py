@@ -494,6 +494,16 @@ class _Finder:
                         f'{what}: distance to unknown site "{other}"{nearest(other, self.sites)}',
                     )
 
+        currencies = {site.currency: site for site in self.topology.sites if site.currency}
+        if len(currencies) > 1:
+            *_, (currency, site) = currencies.items()
+            self.tell(
+                ("sites", site.name, "currency"),
+                "mixed-currencies",
+                f'site "{site.name}" is paid in {currency}, site "{next(iter(currencies.values())).name}" in '
+                f"{next(iter(currencies))}; expected one currency, so that there is one bill",
+            )
+
     def _channels(self) -> None:
         for channel in self.topology.channels:
             choice = Choice(channel.kind, channel.options)
