@@ -177,9 +177,7 @@ class Controller:
             return ()
         outcomes = self._cluster.enact(actions, now_s)
         failed = {
-            (type(o.action).__name__, subject_of(o.action)): o.error
-            for o in outcomes
-            if o.error is not None
+            (type(o.action).__name__, subject_of(o.action)): o.error for o in outcomes if o.error is not None
         }
         for outcome in outcomes:
             if outcome.error is not None:
