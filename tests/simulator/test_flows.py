@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.simulator.flows import Edge, Entry, flows_of
+from penstock.simulator.flows import Edge, Entry, distance_s, flows_of
 from penstock.topology.model import Sink, Unit
 from tests.builders import a_site, a_topology, an_operator
 
@@ -53,14 +53,9 @@ def test_a_dead_end_lets_its_records_out_whatever_its_ratio() -> None:
 @pytest.mark.parametrize(("known_at", "delay_s"), [("near", 0.05), ("far", 0.05), (None, 0.0)])
 def test_the_distance_between_sites_is_known_from_either(known_at: str | None, delay_s: float) -> None:
     other = {"near": "far", "far": "near"}
-    sites = [
+    near, far = (
         replace(a_site(name), distance_s={other[name]: 0.05} if name == known_at else {})
         for name in ("near", "far")
-    ]
-    topology = a_topology(
-        units=[Unit("a", ("a",), sites=("near",)), Unit("b", ("b",), sites=("far",))],
-        chained=True,
-        sites=sites,
     )
-    flows, _ = flows_of(topology)
-    assert flows[0].edges == (Edge(0, 1.0, "b", 0, delay_s),)
+    assert distance_s(near, far) == distance_s(far, near) == delay_s
+    assert distance_s(near, near) == 0.0

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,16 @@ def test_a_distance_between_sites_is_added_to_every_record() -> None:
     assert result.end_to_end.mean_s == pytest.approx(0.1 + 0.35 + 0.1, rel=1e-9)
     assert result.units["b"].durations.mean_s == pytest.approx(0.1, rel=1e-9)
     assert result.leases == 2
+
+
+def test_a_record_travels_to_where_most_of_the_next_unit_runs() -> None:
+    """Both units may run at either site; the near one is full after unit a, so unit b runs far away."""
+    near = a_site("near", times=AT_ONCE, max_hosts=1, distance_s={"far": 0.35})
+    units = [Unit(name, (name,), sites=("near", "far"), policy=FIXED) for name in "ab"]
+    topology = at_once(units=units, chained=True, sites=[near, a_site("far", times=AT_ONCE)], per_s=2.0)
+    whole_host = {o.name: replace(o, cores=near.flavours[0].cores) for o in topology.operators}
+    result = after(replace(topology, operators=tuple(whole_host.values())), 300.0)
+    assert result.end_to_end.mean_s == pytest.approx(0.1 + 0.35 + 0.1, rel=1e-9)
 
 
 # -- faults -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ topology, the seed and the actions.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -30,10 +31,10 @@ from penstock.policies.actions import (
     StopInstance,
 )
 from penstock.simulator.faults import Fault
-from penstock.simulator.flows import Edge, Entry, flows_of
+from penstock.simulator.flows import Edge, Entry, distance_s, flows_of
 from penstock.simulator.kernel import BINS, add_to_histogram, passed_on
 from penstock.simulator.station import Finished, Floats, Station
-from penstock.topology.model import Choice, Topology
+from penstock.topology.model import Choice, Site, Topology
 from penstock.workload import ArrivalStream, RateCurve, Workload, make_workload
 from penstock.workload.arrivals import Process
 
@@ -333,9 +334,25 @@ class SimulatedCluster:
             if edge.target is None:
                 self._deliver(end_s - origin_s)
             else:
-                self.stations[edge.target].receive(
-                    end_s + edge.delay_s if edge.delay_s else end_s, origin_s, edge.target_way
-                )
+                delay_s = self._delay_s(unit, edge.target)
+                arrival_s = end_s + delay_s if delay_s else end_s
+                self.stations[edge.target].receive(arrival_s, origin_s, edge.target_way)
+
+    def _delay_s(self, unit: str, target: str) -> float:
+        """How long a record travels between two units: between the sites most of each runs at."""
+        if len(self.topology.sites) == 1:
+            return 0.0
+        return distance_s(self._main_site(unit), self._main_site(target))
+
+    def _main_site(self, unit: str) -> Site:
+        allowed = self.topology.sites_of(unit)
+        if len(allowed) == 1:
+            return allowed[0]
+        running = Counter(
+            self._host_site(i.host) for i in self._instances.values()
+            if i.unit == unit and i.state is InstanceState.RUNNING
+        )  # fmt: skip
+        return max(allowed, key=lambda site: running[site.name])
 
     def _passed_on(
         self, edge: tuple[str, int], ratio: float, end_s: Floats, origin_s: Floats

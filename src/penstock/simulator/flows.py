@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.topology.model import Operator, Service, Topology
+from penstock.topology.model import Operator, Service, Site, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,6 @@ class Edge:
     target: str | None
     """The unit they go to; None where they leave the topology."""
     target_way: int
-    delay_s: float = 0.0
-    """The distance between the two units' sites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +123,15 @@ def _edges_out(
         if target is None:
             edges.append(Edge(way, ratio, None, 0))
         elif target != unit:
-            delay_s = _distance_s(topology, unit, target)
-            edges.append(Edge(way, ratio, target, ways[target].index(successor), delay_s))
+            edges.append(Edge(way, ratio, target, ways[target].index(successor)))
     if not successors:
         # Nothing takes its records: they leave here, finished, whatever its ratio says.
         edges.append(Edge(way, count, None, 0))
     return edges
 
 
-def _distance_s(topology: Topology, unit: str, target: str) -> float:
-    """The delay between the two units' first sites."""
-    here, there = topology.sites_of(unit)[0], topology.sites_of(target)[0]
+def distance_s(here: Site, there: Site) -> float:
+    """The one-way delay between two sites, which either of them may know; 0 where neither does."""
     if here.name == there.name:
         return 0.0
     return here.distance_s.get(there.name, there.distance_s.get(here.name, 0.0))
