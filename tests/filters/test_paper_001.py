@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.experiments import kalman
+from penstock.experiments.kalman_evaluation import Prices, break_even, settled_s, start_trails
 from penstock.experiments.kalman_model import Testbed, TestbedCluster
+from penstock.experiments.kalman_paper import PAPER, reason_for
 from penstock.experiments.kalman_runs import (
     WORKLOADS,
     Configuration,
@@ -141,7 +143,8 @@ def test_a_seed_gives_the_same_run_alone_and_beside_others() -> None:
 
 
 def test_a_start_under_full_load_recovers_within_a_minute() -> None:
-    assert max(kalman.recovery_s(train(), 2)) <= 60.0
+    trails = start_trails(train(), 2)
+    assert max(settled_s(trail) for trail in trails.values()) <= 60.0
 
 
 def a_result(vm_h: float, violations: int) -> SeedResult:
@@ -149,29 +152,42 @@ def a_result(vm_h: float, violations: int) -> SeedResult:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "expected"),
+    ("ours", "theirs", "price", "pays", "saved"),
     [
-        ((10.0, 100), (8.0, 300), 2.0 * 0.06 / 200),
-        ((8.0, 100), (10.0, 300), None),
-        ((10.0, 300), (8.0, 100), None),
+        ((10.0, 100), (8.0, 300), 2.0 * 0.06 / 200, "from 0.0006 EUR a violation on", 200 * 0.001 - 0.12),
+        ((8.0, 100), (10.0, 300), None, "at any price", 200 * 0.001 + 0.12),
+        ((10.0, 300), (8.0, 100), None, "never", -200 * 0.001 - 0.12),
+        ((8.0, 300), (10.0, 100), None, "up to 0.0006 EUR a violation", -200 * 0.001 + 0.12),
+        ((8.0, 100), (8.0, 100), None, "at any price", 0.0),
     ],
 )
 def test_the_break_even_is_extra_hours_priced_over_violations_saved(
-    ours: tuple[float, int], theirs: tuple[float, int], expected: float | None
+    ours: tuple[float, int], theirs: tuple[float, int], price: float | None, pays: str, saved: float
 ) -> None:
-    found = kalman.break_even_violation([a_result(*ours)], [a_result(*theirs)], 0.06)
-    assert found == (None if expected is None else pytest.approx(expected))
+    found = break_even([a_result(*ours)], [a_result(*theirs)], Prices(0.06, 0.001, "EUR"))
+    assert found.violation_price == (None if price is None else pytest.approx(price))
+    assert found.pays == pays
+    assert found.saved == pytest.approx(saved)
+
+
+def test_a_row_that_differs_from_the_paper_has_a_reason_and_one_that_does_not_has_none() -> None:
+    published = PAPER["Square"]["VM time"]
+    assert reason_for("VM time", tuple(1.05 * value for value in published), published) == ""
+    assert "overshoot" in reason_for("VM time", (published[0] * 1.2, *published[1:]), published)
 
 
 @pytest.mark.slow
 def test_a_small_evaluation_writes_its_tables_its_page_and_its_figures(tmp_path: Path) -> None:
     said: list[str] = []
     figures = kalman.run(2, tmp_path, said.append, testbed=replace(Testbed(), duration_s=30.0))
-    assert {path.name for path in tmp_path.iterdir()} == {"kalman.html", "summary.json", "tables.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "kalman.html", "summary.json", "tables.csv", "verdict.txt",
+    }  # fmt: skip
     assert [figure.name for figure in figures if figure.bar] == [
         entry["name"] for entry in json.loads((tmp_path / "summary.json").read_text()) if entry["bar"]
     ]
     page = (tmp_path / "kalman.html").read_text(encoding="utf-8")
     for heading in ("Table 2", "Table 3", "Table 4", "Table 5", "Figure 8", "Figure 9", "Break-even"):
         assert heading in page
-    assert any("21 of 21" in line for line in said)
+    assert any(line.startswith("37 of 37") for line in said)
+    assert "as printed" in (tmp_path / "verdict.txt").read_text(encoding="utf-8")
