@@ -62,6 +62,39 @@ def test_the_same_seed_gives_the_same_summary(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
 
 
+def test_a_warm_start_begins_with_the_mean_instances_of_the_last_run(tmp_path: Path) -> None:
+    from penstock.controller.journal import Journal
+    from penstock.controller.warm_start import mean_instances
+
+    fixed = ("simulate", SMALLEST, "--duration", "5 min", "--policy", "fixed:instances=3")
+    penstock(*fixed, "--out", "last", folder=tmp_path)
+    penstock(
+        "simulate", SMALLEST, "--duration", "5 min", "--warm-start", "last", "--out", "warm", folder=tmp_path
+    )
+    expected = mean_instances(tmp_path / "last")
+    assert set(expected.values()) == {3}
+    with Journal(tmp_path / "warm" / "journal.db", "smallest") as journal:
+        starts = [
+            row for row in journal.rows("action") if row["kind"] == "StartInstance" and row["at_s"] == 0
+        ]
+    assert {unit: sum(row["unit"] == unit for row in starts) for unit in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("btu", "--vm-price", "1 EUR/h"), "are for kalman, not for btu"),
+        (("kalman", "--vm-price", "1 EUR/h", "--violation-price", "1 USD"), "one currency"),
+        (("kalman", "--violation-price", "1 EUR/h"), "price of one violation"),
+        (("kalman", "--vm-price", "cheap"), 'such as "0.10 USD/h"'),
+    ],
+)
+def test_wrong_prices_of_an_experiment_are_told(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in " ".join(penstock("experiment", *arguments, folder=tmp_path, expect=1).split())
+
+
 def test_compare_puts_policies_and_billing_units_side_by_side(tmp_path: Path) -> None:
     penstock(
         "compare", SMALLEST, "--policies", "threshold:up_queue=20,down_queue=2,rate", "--btus", "10 min,1 h",

@@ -16,6 +16,7 @@ from penstock.cli.assembly import load
 from penstock.cli.broker import running_bootstrap
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
+from penstock.controller.warm_start import warm_started
 from penstock.errors import ConfigurationError
 from penstock.quantities import duration_s, format_duration
 from penstock.report.run_report import write_run_report
@@ -46,6 +47,12 @@ def run(
             help="The run's folder; by default a new one in runs/. One of a killed run is taken up again.",
         ),
     ] = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder or journal of an earlier run: units start with its mean number of instances."
+        ),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--conf", "-c", help="A Spark setting as NAME=VALUE; may be given again. Yours win."),
@@ -54,6 +61,8 @@ def run(
     """Run a topology on Spark: a local cluster that grows and shrinks by each unit's policy."""
     console = Console()
     topology = load(file)
+    if warm_start is not None:
+        topology = warm_started(topology, warm_start)
     chosen_s = None if duration is None else duration_s(duration)
     folder = out or Path("runs") / f"{topology.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     code = file.resolve().parent

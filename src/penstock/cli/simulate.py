@@ -15,6 +15,7 @@ from penstock.cli.console import console as open_console
 from penstock.cli.tables import result_table
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
+from penstock.controller.warm_start import warm_started
 from penstock.quantities import duration_s
 from penstock.report.run_report import write_run_report
 from penstock.simulator import SimulationSettings
@@ -30,6 +31,12 @@ def simulate(
     btu: Annotated[str | None, typer.Option(help="Billing time unit of every site.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 1,
     poisson: Annotated[bool, typer.Option(help="Records arrive at random, not evenly.")] = False,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder or journal of an earlier run: units start with its mean number of instances."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, summary and report.")] = None,
 ) -> None:
     """Simulate a topology under its policies; leaves a journal, a summary and a report."""
@@ -41,6 +48,8 @@ def simulate(
         workload=read_choice(workload) if workload else None,
         btu_s=duration_s(btu) if btu else None,
     )
+    if warm_start is not None:
+        topology = warm_started(topology, warm_start)
     length_s = duration_s(duration)
     folder = new_folder(out, topology.name)
     (folder / "journal.db").unlink(missing_ok=True)
