@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 from penstock.channels.envelope import SOURCE_TIME
 from penstock.channels.model import Stream
@@ -38,6 +38,7 @@ _ARRIVALS_KEPT = 200
 """Micro-batches whose arrival times are remembered; the agent asks within seconds."""
 
 _BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f(?:-(\d+)-(\d+)ms)?$")
+_LOGGED_BATCH = re.compile(rb'"batchId":\s*(\d+)')
 _SOURCE_TIME_TEXT = re.compile(rb'"source_time": ?"([^"]+)"')
 _LONGEST_LINE = 16_384
 """How much of a JSON file's two ends is looked at for the source times of its first and last record."""
@@ -288,10 +289,14 @@ class FilesConsumption:
         self._checkpoint = Path(checkpoint)
         self._index = source_index
         self._line: int | None = None
-        self._started: dict[str, int] = {}
-        """Log batch by file (batch folder and file name), without those already deleted."""
+        self._started: dict[str, dict[str, int]] = {}
+        """Log batch by batch folder and file name, without files already deleted."""
+        self._present: dict[str, int] = {}
+        """How many files each batch folder has: they come all at once, and only `clean` takes them away."""
         self._arrivals: dict[int, list[ArrivedFile]] = {}
         """When the files of a log batch arrived."""
+        self._offsets: dict[int, int] = {}
+        """Log batch at which micro-batches of the query ended."""
         self._read_until = -1
         # The agent asks how much waits while the cleaner works.
         self._lock = threading.Lock()
@@ -303,16 +308,21 @@ class FilesConsumption:
     def counted(self) -> tuple[int, int]:
         """Records of no started micro-batch, and records of one that is started and not finished."""
         with self._lock:
+            # Before the log: a file that is started between the two looks is then in service, not both.
+            names = [name for name in _names(self._folder) if name.startswith("batch-")]
             self._read_log()
             finished = self._finished_log_batch()
             waiting = in_service = 0.0
-            for batch in batches_in(self._folder):
-                started = [self._started.get(f"{batch.path.name}/{name}") for name in _names(batch.path)]
-                share = batch.records / batch.files if batch.files else 0.0
-                waiting += share * sum(log_batch is None for log_batch in started)
-                in_service += share * sum(
-                    log_batch is not None and log_batch > finished for log_batch in started
-                )
+            for name in names:
+                match = _BATCH.match(name)
+                if match is None or not int(match[3]):
+                    continue
+                if name not in self._present:
+                    self._present[name] = len(_names(self._folder / name))
+                share = int(match[2]) / int(match[3])
+                started = self._started.get(name, {})
+                waiting += share * max(0, self._present[name] - len(started))
+                in_service += share * sum(log_batch > finished for log_batch in started.values())
             return round(waiting), round(in_service)
 
     def clean(self) -> int:
@@ -321,22 +331,30 @@ class FilesConsumption:
             self._read_log()
             finished = self._finished_log_batch()
             deleted = 0
-            for name in [name for name, log_batch in self._started.items() if log_batch <= finished]:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._folder / name)
-                    deleted += 1
-                del self._started[name]
+            for folder, files in self._started.items():
+                for file in [file for file, log_batch in files.items() if log_batch <= finished]:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(self._folder / folder / file)
+                        deleted += 1
+                    del files[file]
+                    if folder in self._present:
+                        self._present[folder] -= 1
+            self._started = {folder: files for folder, files in self._started.items() if files}
             # The newest folder stays, empty or not: its number tells a restarted producer what is done.
             for batch in batches_in(self._folder)[:-1]:
-                with contextlib.suppress(OSError):
-                    os.rmdir(batch.path)
+                if self._present.get(batch.path.name, 0) <= 0:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(batch.path)
+                        self._present.pop(batch.path.name, None)
             return deleted
 
     def arrivals(self, batch_id: int) -> list[ArrivedFile]:
         """When the files of one micro-batch of the query arrived, and what their names tell."""
         with self._lock:
-            self._read_log()
             until, after = self._log_offset(batch_id), self._log_offset(batch_id - 1)
+            if until > self._read_until or self._index is None:
+                self._read_log()
+                until, after = self._log_offset(batch_id), self._log_offset(batch_id - 1)
             return [
                 arrival
                 for log_batch in range(max(after + 1, until - _ARRIVALS_KEPT), until + 1)
@@ -346,12 +364,14 @@ class FilesConsumption:
     def files_of(self, batch_id: int) -> list[Path]:
         """The files of one micro-batch of the query."""
         with self._lock:
-            self._read_until = -1
             self._read_log()
-            until = self._log_offset(batch_id)
-            after = self._log_offset(batch_id - 1)
-            names = [name for name, log_batch in self._started.items() if after < log_batch <= until]
-            return sorted(self._folder / name for name in names if (self._folder / name).exists())
+            until, after = self._log_offset(batch_id), self._log_offset(batch_id - 1)
+            return sorted(
+                file
+                for folder, files in self._started.items()
+                for name, log_batch in files.items()
+                if after < log_batch <= until and (file := self._folder / folder / name).exists()
+            )
 
     def _read_log(self) -> None:
         if self._index is None:
@@ -359,44 +379,93 @@ class FilesConsumption:
         if self._index is None:
             return
         log = self._checkpoint / "sources" / str(self._index)
-        known = self._read_until
-        numbers: dict[int, str] = {}
-        for name in _names(log):
-            digits = name.removesuffix(".compact")
-            if digits.isdigit() and int(digits) > self._read_until:
-                # A compacted entry repeats every older one; both forms of a number may exist.
-                numbers[int(digits)] = max(numbers.get(int(digits), ""), name, key=len)
-        for number in sorted(numbers):
-            try:
-                lines = (log / numbers[number]).read_text().splitlines()[1:]
-            except FileNotFoundError:
-                continue
-            for line in lines:
-                entry = json.loads(line)
-                path = Path(unquote(urlparse(entry["path"]).path))
-                file = f"{path.parent.name}/{path.name}"
-                batch = BatchFolder.of(path.parent)
-                if batch is not None and int(entry["batchId"]) > known:
+        for file in _log_files_after(log, self._read_until):
+            for entry in log_entries_after(file, self._read_until):
+                number = int(entry["batchId"])
+                folder, name = unquote(entry["path"]).rsplit("/", 2)[1:]
+                batch = BatchFolder.of(Path(folder))
+                if batch is not None:
                     share = batch.records / max(1, batch.files)
                     arrival = ArrivedFile(entry["timestamp"] / 1000, share, batch.span_s)
-                    self._arrivals.setdefault(int(entry["batchId"]), []).append(arrival)
-                if (self._folder / file).exists():
-                    self._started[file] = int(entry["batchId"])
-            self._read_until = number
-        for old in sorted(self._arrivals)[:-_ARRIVALS_KEPT]:
-            del self._arrivals[old]
+                    self._arrivals.setdefault(number, []).append(arrival)
+                if os.path.exists(f"{self._folder}/{folder}/{name}"):
+                    self._started.setdefault(folder, {})[name] = number
+            self._read_until = int(file.name.removesuffix(".compact"))
+        if len(self._arrivals) > 2 * _ARRIVALS_KEPT:
+            for old in sorted(self._arrivals)[:-_ARRIVALS_KEPT]:
+                del self._arrivals[old]
 
     def _finished_log_batch(self) -> int:
         commits = [int(name) for name in _names(self._checkpoint / "commits") if name.isdigit()]
         return self._log_offset(max(commits)) if commits else -1
 
     def _log_offset(self, batch_id: int) -> int:
+        if batch_id in self._offsets:
+            return self._offsets[batch_id]
         if self._line is None:
             self._line = _offset_line_of(self._checkpoint, f"{self._folder}/batch-")
         line = self._line if self._line is not None else self._index
         offsets = offsets_of(self._checkpoint, batch_id)
         offset = offsets[line] if line is not None and line < len(offsets) else None
-        return int(offset["logOffset"]) if offset else -1
+        if offset is None:
+            return -1
+        if len(self._offsets) > 2 * _ARRIVALS_KEPT:
+            self._offsets.clear()
+        self._offsets[batch_id] = int(offset["logOffset"])
+        return self._offsets[batch_id]
+
+
+def _log_files_after(log: Path, number: int) -> list[Path]:
+    """The files of a file source's log behind a number, in order; every tenth is a compacted one.
+
+    From the second time on without listing the folder: Spark keeps thousands of old ones in it.
+    """
+    if number < 0:
+        found: dict[int, str] = {}
+        for name in _names(log):
+            digits = name.removesuffix(".compact")
+            if digits.isdigit():
+                # A compacted file repeats every older entry; both forms of a number may exist.
+                found[int(digits)] = max(found.get(int(digits), ""), name, key=len)
+        compacted = max((n for n, name in found.items() if name.endswith(".compact")), default=-1)
+        return [log / found[n] for n in sorted(found) if n >= compacted]
+    files = []
+    while True:
+        number += 1
+        for name in (f"{number}.compact", str(number)):
+            if os.path.exists(f"{log}/{name}"):
+                files.append(log / name)
+                break
+        else:
+            return files
+
+
+def log_entries_after(file: Path, number: int) -> list[dict[str, Any]]:
+    """The entries of one file of a file source's log that are of batches behind a number.
+
+    A compacted file repeats the whole history, oldest first: it is read from its end, as far as needed.
+    """
+    try:
+        with file.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            length = _LONGEST_LINE
+            while True:
+                log.seek(max(0, size - length))
+                # The first line is the version, or the rest of an entry that was cut.
+                lines = log.read().splitlines()[1:]
+                oldest = _batch_of(lines[0]) if lines else number
+                if length >= size or (oldest is not None and oldest <= number):
+                    break
+                length *= 4
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line and (_batch_of(line) or 0) > number]
+
+
+def _batch_of(line: bytes) -> int | None:
+    """The batch number at the end of a log's line, without reading the rest of it."""
+    match = _LOGGED_BATCH.search(line)
+    return int(match[1]) if match else None
 
 
 def source_index_of(checkpoint: Path, marker: str) -> int | None:

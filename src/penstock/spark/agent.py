@@ -26,6 +26,7 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import psutil
 
+from penstock.channels.files import log_entries_after
 from penstock.monitoring import InstanceReading, Measurement
 from penstock.spark.executors import Executor, ExecutorControl
 
@@ -304,10 +305,7 @@ class WaitingFiles:
             return
         present = {int(path.split(".")[0]): path for path in os.listdir(self._log) if path[0].isdigit()}
         for number in sorted(entry for entry in present if entry > self._last_entry):
-            for line in (self._log / present[number]).read_text().splitlines()[1:]:
-                taken = json.loads(line)
-                if taken.get("batchId", number) <= self._last_entry:
-                    continue  # a compacted entry repeats those before it
+            for taken in log_entries_after(self._log / present[number], self._last_entry):
                 self._unfinished[number] = self._unfinished.get(number, 0) + 1
                 if taken["timestamp"] > self._taken_ms:
                     self._taken_ms = taken["timestamp"]
@@ -465,7 +463,7 @@ class SessionMeter:
         queries = self._progress.queries()
         for query in queries:
             self._triggers[str(query.id)] = self._progress.trigger_s(query)
-            if str(query.id) not in self._sourced:
+            if self._waiting_known is None and str(query.id) not in self._sourced:
                 self._learn_sources(query)
         for batch in self._progress.read(queries):
             self._batches.append(batch)

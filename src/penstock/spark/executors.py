@@ -73,6 +73,7 @@ class ExecutorControl:
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
     _printer: Any = None
     _no_preferences: Any = None
+    _last: tuple[str, tuple[Executor, ...]] | None = None
 
     def scalability(self) -> Scalability:
         """Whether the executors of the session can be changed, and the reason."""
@@ -115,6 +116,13 @@ class ExecutorControl:
         printed = self._printer.writeValueAsString(self._java_context.statusStore().executorList(True))
         found = [_executor(summary) for summary in json.loads(printed) if summary["id"] != "driver"]
         return tuple(sorted(found, key=lambda executor: (executor.added_s, executor.id)))
+
+    def present(self) -> tuple[Executor, ...]:
+        """The same executors as at the last look, where none came or went: quick; else a new look."""
+        ids = self._java_context.schedulerBackend().getExecutorIds().mkString(",")
+        if self._last is None or self._last[0] != ids:
+            self._last = (ids, self.executors())
+        return self._last[1]
 
     @property
     def retiring(self) -> frozenset[str]:

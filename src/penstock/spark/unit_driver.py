@@ -249,7 +249,7 @@ class UnitDriver:
         self, spark: SparkSession, executors: ExecutorControl, meter: UnitMeter, scalable: bool, due: bool
     ) -> None:
         measurement = meter.measure(time.time()) if due else None
-        present = meter.meter.executors if due else executors.executors()
+        present = meter.meter.executors if due else executors.present()
         retiring = executors.retiring
         with self._lock:
             notices, self._notices = tuple(self._notices), []
