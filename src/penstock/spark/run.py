@@ -59,7 +59,7 @@ RESULT = "result.pickle"
 FEED = "feed.json"
 START_S = 120.0
 START_A_UNIT_S = 40.0
-"""Longest time until every unit runs, and for each unit more; three drivers at once take 40 s on two cores."""
+"""Longest time until every unit runs, and more for each unit; three drivers take 40 s on two cores."""
 DRAIN_S = 60.0
 """After the sources' end: longest time without any progress until records in flight are given up."""
 
