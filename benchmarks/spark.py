@@ -1,7 +1,7 @@
 """The Spark plane without units: micro-batches, starting times, and what measuring costs.
 
-With and without our settings are measured in turns, so that the machine's mood does not decide. Processor times
-are exact (thread and process clocks); waiting times depend on the machine.
+With and without our settings are measured in turns, so that the machine's mood does not decide. Processor
+times are exact (thread and process clocks); waiting times depend on the machine.
 """
 
 from __future__ import annotations
