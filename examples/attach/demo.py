@@ -77,13 +77,15 @@ def main() -> None:
         spark.sparkContext.setLogLevel("ERROR")
         # The functions live in a module here, not in the main script: executors need the file.
         spark.sparkContext.addPyFile(word_count.__file__)
-        parameters = {"calm_s": 20.0, "average_s": 15.0} if chosen.policy == "rate" else {}
+        # Shorter phases need a quicker eye; a real job would be looked at every 15 s.
+        quick_s = chosen.phase / 8
+        parameters = {"calm_s": 4 * quick_s, "average_s": 3 * quick_s} if chosen.policy == "rate" else {}
         handle = penstock.attach(
             spark,
             slo="2 s",
             policy=chosen.policy,
             max_instances=4,
-            interval="5 s",
+            interval=f"{quick_s:g} s",
             hold_backlog=400,
             parameters=parameters,
             journal=chosen.journal,
@@ -92,7 +94,7 @@ def main() -> None:
         feeder.start()
         try:
             query = word_count.start(spark, str(lines), str(folder / "checkpoint"))
-            summary = run(spark, handle, feeder, query, chosen.phase)
+            summary = run(spark, handle, feeder, query, chosen.phase, quick_s)
         finally:
             feeder.ending.set()
             handle.stop()
@@ -102,7 +104,7 @@ def main() -> None:
     print(f"most executors {summary['most']}, at the end {summary['last']}; journal: {handle.journal}")
 
 
-def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float) -> dict[str, Any]:
+def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float, look_s: float) -> dict[str, Any]:
     """The three phases, then the backlog; what was seen."""
     most, told = 0, 0
     # The first batch starts Python workers and compiles: the load begins when it is done.
@@ -117,14 +119,14 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float) -> 
         feeder.lines_per_s = lines_per_s
         until_s = time.monotonic() + phase_s
         while time.monotonic() < until_s:
-            time.sleep(5.0)
+            time.sleep(look_s)
             most = max(most, len(handle.status().executors))
             told = tell(load, lines_per_s, handle, told)
     feeder.lines_per_s = 0
     # Quiet: the backlog is worked off and executors above the least retire.
     deadline_s = time.monotonic() + 200
     while time.monotonic() < deadline_s:
-        time.sleep(5.0)
+        time.sleep(look_s)
         most = max(most, len(handle.status().executors))
         told = tell("0", 0, handle, told)
         if len(handle.status().executors) < most and counted(spark) == 9 * feeder.written:

@@ -497,7 +497,12 @@ def note_offset_lines(checkpoint: Path, sources: Sequence[str]) -> None:
     log (`sources/<index>/`) is not the number of its line.
     """
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    _offset_lines_file(checkpoint).write_text(json.dumps(list(sources)))
+    file, text = _offset_lines_file(checkpoint), json.dumps(list(sources))
+    # By a rename: a full disk must not leave half of it.
+    if not file.exists() or file.read_text() != text:
+        part = file.with_suffix(".part")
+        part.write_text(text)
+        part.replace(file)
 
 
 def _offset_line_of(checkpoint: Path, marker: str) -> int | None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from penstock.cli.known import known_names
 from penstock.errors import TopologyError
+from penstock.spark.unit_plan import not_run_yet
 from penstock.topology.file import load_topology
 
 
@@ -37,3 +38,5 @@ def check(file: Annotated[Path, typer.Argument(help="The topology file.", show_d
         )
     )
     console.print(Text.assemble((f"{file}: ", "bold"), ("right", "green"), f" ({counts})"))
+    for limit in not_run_yet(topology):
+        console.print(Text.assemble(("but ", "yellow"), limit))

@@ -85,11 +85,17 @@ class LocalRun:
             self._count(name, running)
             if not running.isActive and (error := running.exception()) is not None:
                 attempt = self._attempts[name] = self._attempts.get(name, -1) + 1
-                notice = f"unit {name}: {decide(query, error, attempt, self._skipped[name])}"
-                LOG.warning("%s", notice)
-                self.notices.append(notice)
-                self.running[name] = query.start()
+                self._say(f"unit {name}: {decide(query, error, attempt, self._skipped[name])}")
+                try:
+                    self.running[name] = query.start()
+                except OSError as problem:
+                    # The disk is still full; the next check tries again.
+                    self._say(f"unit {name} cannot start: {problem}")
             query.clean()
+
+    def _say(self, notice: str) -> None:
+        LOG.warning("%s", notice)
+        self.notices.append(notice)
 
     def process_all(self) -> None:
         """Block until everything that lies in the sources has gone through every unit, in order."""

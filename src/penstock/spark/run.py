@@ -28,7 +28,7 @@ from penstock.clock import Clock, WallClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Budgeting, Controller, Tick, described
 from penstock.controller.result import RunResult, result_of
-from penstock.errors import ClusterError
+from penstock.errors import ClusterError, ConfigurationError
 from penstock.infrastructure.deployment import INSTANCE_COUNTED
 from penstock.infrastructure.providers import LocalParameters, provider_parameters
 from penstock.monitoring import Measurement
@@ -48,7 +48,7 @@ from penstock.spark.processes import (
 )
 from penstock.spark.training import ensure_archive
 from penstock.spark.unit_driver import RunSpecification
-from penstock.spark.unit_plan import RunFolders, generated_sources, plan_unit, result_folders
+from penstock.spark.unit_plan import RunFolders, generated_sources, not_run_yet, plan_unit, result_folders
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
@@ -97,8 +97,7 @@ class Run:
 
         `bootstrap` is a broker that runs; with `own_broker` the run starts one, and again where it dies.
         """
-        for unit in topology.units:
-            plan_unit(topology, unit.name)  # mistakes are told before anything starts
+        _require_runnable(topology)
         self.topology = topology
         self.folders = RunFolders(folder.resolve())
         self.plan = plan
@@ -412,6 +411,14 @@ def _complete(source: Path) -> bool:
     return False
 
 
+def _require_runnable(topology: Topology) -> None:
+    """ConfigurationError where the topology cannot be run; told before anything starts."""
+    for limit in not_run_yet(topology):
+        raise ConfigurationError(limit)
+    for unit in topology.units:
+        plan_unit(topology, unit.name)
+
+
 def _has_sink(topology: Topology, unit: str) -> bool:
     operators = topology.unit_by_name[unit].operators
     return any(name in operators for sink in topology.sinks for name in sink.inputs)
@@ -461,8 +468,7 @@ def run_topology(
     folder.mkdir(parents=True, exist_ok=True)
     chosen = name or _earlier_name(folder) or f"run-{topology.name}-{os.getpid()}".replace(" ", "-")
     plan = RunPlan(chosen, duration_s, drain_s, feed)
-    for unit in topology.units:
-        plan_unit(topology, unit.name)
+    _require_runnable(topology)
     options = {
         "topology": topology,
         "plan": plan,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.channels.maven import connector_jars
-from penstock.errors import PenstockError
+from penstock.errors import ClusterError, ConfigurationError, PenstockError
 from penstock.spark.executors import ExecutorControl, scalability
 from penstock.spark.folders import cache_folder
 from penstock.spark.heartbeat import HEARTBEAT_S, HeartbeatClient, ReportedExecutor, UnitReport, Wanted
@@ -44,6 +44,8 @@ EXIT_FAILED = 1
 EXIT_USELESS = 3
 """Exit code that says: do not start me again."""
 
+LONGEST_PAUSE_S = 10.0
+"""How long a unit waits at most before it tries again."""
 SPECIFICATION = "run.pickle"
 LONGEST_MEASURING_S = 5.0
 """Spark keeps its last 400 progress events: half a minute of the quickest batches."""
@@ -187,28 +189,32 @@ class UnitDriver:
 
     def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
         attempt, last_failed_batch = 0, -1
-        while True:
-            running = query.start()
-            self._say("running")
+        while not self._wanted.stop:
+            running = None
             try:
+                running = query.start()
+                self._say("running")
                 while not self._wanted.stop:
                     if running.awaitTermination(0.5):
                         break
                 if self._wanted.stop:
                     running.stop()
                     query.stop_publishing()
-                    self._say("stopped")
-                    return EXIT_STOPPED
+            except (ConfigurationError, OperatorError):
+                raise
+            except ClusterError as error:
+                # A broker that does not answer: the unit waits for it, and so do its records.
+                self._say("running", f"unit {self.unit}: {error}")
+                self._ended.wait(LONGEST_PAUSE_S)
             except Exception as error:
-                batch = int((running.lastProgress or {}).get("batchId", 0))
+                batch = int(((running.lastProgress if running else None) or {}).get("batchId", 0))
                 attempt = attempt + 1 if batch == last_failed_batch else 0
                 last_failed_batch = batch
-                try:
-                    self._say("running", f"unit {self.unit}: {decide(query, error, attempt, skipped)}")
-                except OperatorError:
-                    raise
+                self._say("running", f"unit {self.unit}: {decide(query, error, attempt, skipped)}")
                 # A broker or a disk that is away gets a moment; what waits is kept by the source.
-                time.sleep(min(10.0, 0.5 * 2**attempt))
+                self._ended.wait(min(LONGEST_PAUSE_S, 0.5 * 2**attempt))
+        self._say("stopped")
+        return EXIT_STOPPED
 
     def _say(self, state: str, notice: str | None = None) -> None:
         with self._lock:

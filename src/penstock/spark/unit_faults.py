@@ -128,6 +128,8 @@ def cause_of(error: BaseException | str) -> str:
     return causes[-1] if causes else (lines[0] if lines else type(error).__name__)
 
 
+_DISK = re.compile(r"No space left|Disk quota", re.IGNORECASE)
+_BROKER = re.compile(r"kafka", re.IGNORECASE)
 _OUTSIDE = re.compile(
     r"No space left|Disk quota|TimeoutException|ConnectException|Connection refused|kafka\.common\.errors"
     r"|DisconnectException|ExecutorLost|Could not find valid partition|Failed to construct kafka",
@@ -198,6 +200,10 @@ def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skippe
                 f"unit {query.plan.unit}: its query failed {attempt + 1} times and no single record is to "
                 f"blame: {cause_of(error)}"
             ) from error
+        if _DISK.search(str(error)):
+            return f"the disk is full: records wait in the source until there is room ({cause_of(error)})"
+        if outside and _BROKER.search(str(error)):
+            return f"the broker does not answer: records wait until it does ({cause_of(error)})"
         return f"trying again after: {cause_of(error)}"
     choice = query.topology.operator_by_name[faults[0].operator].on_error
     if choice == "skip":

@@ -170,6 +170,16 @@ def plan_unit(topology: Topology, unit_name: str) -> UnitPlan:
     )
 
 
+def not_run_yet(topology: Topology) -> list[str]:
+    """What a topology may say and `penstock run` cannot do yet, each in a sentence."""
+    return [
+        f"site {site.name}: `penstock run` cannot submit to an existing master ({site.master}) yet, it "
+        "brings up a local cluster; leave `master` out, or use `penstock.attach` in a job at that master"
+        for site in topology.sites
+        if site.master is not None
+    ]
+
+
 def _channel(topology: Topology, unit: str) -> Channel:
     name = topology.unit_by_name[unit].channel
     if name is None:
