@@ -40,7 +40,10 @@ def test_records_are_numbered_without_a_gap_and_timed_on_the_raster(tmp_path):
     assert [record["record_id"] for record in records] == [f"orders-{n:09d}" for n in range(100)]
     assert records[0]["source_time"] == "1970-01-01T00:16:40.010000+00:00"
     assert records[7] | {"name": "name-7"} == records[7]
-    assert json.loads((tmp_path / "orders" / "_finished.json").read_text()) == {"records": 100}
+    assert json.loads((tmp_path / "orders" / "_finished.json").read_text()) == {
+        "records": 100,
+        "complete": True,
+    }
 
 
 def test_a_feeder_that_was_killed_goes_on_where_it_was(tmp_path):
@@ -49,6 +52,7 @@ def test_a_feeder_that_was_killed_goes_on_where_it_was(tmp_path):
     run([folder], 2.0, stopped=lambda: next(calls) >= 7)
     written = len(read_results(folder))
     assert 0 < written < 100
+    assert json.loads((tmp_path / "orders" / "_finished.json").read_text())["complete"] is False
 
     run([folder], 2.0)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
-from penstock.channels.files import FilesChannel, FilesConsumption, batches_in, publish
+from penstock.channels.files import FilesChannel, FilesConsumption, batches_in, log_entries_after, publish
 from penstock.channels.model import Stream
 from penstock.errors import ConfigurationError
 
@@ -157,3 +158,40 @@ def test_a_folder_that_does_not_exist_has_nothing_waiting(tmp_path):
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="expected a format out of"):
         FilesChannel(tmp_path, format="csv")
+
+
+def test_a_batchs_name_says_from_when_its_records_are(tmp_path):
+    written = tmp_path / "written"
+    written.mkdir()
+    lines = [{"record_id": f"r{n}", "source_time": f"2026-01-01T00:00:0{n}.500Z"} for n in range(4)]
+    (written / "part.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    publish(written, [written / "part.json"], 4, [tmp_path / "to"], 0)
+
+    (batch,) = batches_in(tmp_path / "to")
+    assert batch.records == 4
+    assert batch.span_s == (1767225600.5, 1767225603.5)
+
+
+def test_parquet_tells_the_same_by_its_footers(spark, tmp_path):
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    channel = FilesChannel(tmp_path / "c")
+
+    channel.append(a_batch(spark, range(5)), [STREAM], 0)
+
+    (batch,) = batches_in(channel.folder(STREAM))
+    assert batch.span_s == (1_700_000_000.0, 1_700_000_004.0)
+
+
+def test_a_compacted_log_is_read_from_its_end_as_far_as_needed(tmp_path):
+    entries = [
+        {"path": f"file:///c/batch-{n:09d}-1r-1f/part", "timestamp": n, "batchId": n // 2}
+        for n in range(2000)
+    ]
+    log = tmp_path / "999.compact"
+    log.write_text("v1\n" + "\n".join(json.dumps(entry) for entry in entries))
+
+    assert log_entries_after(log, 997) == entries[-4:]
+    assert log_entries_after(log, -1) == entries
+    assert log_entries_after(log, 999) == []
+    assert log_entries_after(tmp_path / "1000", 999) == []

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from penstock.channels.broker import Broker, listens
-from penstock.channels.kafka import KafkaChannel, waiting_of
+from penstock.channels.kafka import KafkaChannel, OffsetHistory, waiting_of
 from penstock.channels.maven import broker_jars
 from penstock.channels.model import Stream
 from penstock.errors import ClusterError
@@ -120,3 +120,37 @@ def test_a_killed_broker_comes_back_at_its_address_with_its_records(spark, broke
 )
 def test_waiting_is_latest_minus_end(latest, end, waiting):
     assert waiting_of({"latestOffset": latest, "endOffset": end}) == waiting
+
+
+def a_source(latest, end, rows):
+    return {"latestOffset": {"t": {"0": latest}}, "endOffset": {"t": {"0": end}}, "numInputRows": rows}
+
+
+def test_arrivals_lie_evenly_between_two_looks_at_the_newest_offset():
+    history = OffsetHistory()
+    history.note(10.0, 12.0, a_source(0, 0, 0))
+
+    (first, *_, last) = history.note(12.0, 13.0, a_source(100, 100, 100))
+
+    assert first == (pytest.approx(10.2), pytest.approx(20.0))
+    assert last == (pytest.approx(11.8), pytest.approx(20.0))
+
+
+def test_a_backlog_is_as_old_as_it_was_seen_to_come():
+    history = OffsetHistory()
+    history.note(10.0, 12.0, a_source(0, 0, 0))
+    history.note(12.0, 20.0, a_source(100, 50, 50))
+
+    found = history.note(20.0, 21.0, a_source(100, 100, 50))
+
+    assert found[0][0] == pytest.approx(11.1)
+    assert found[-1][0] == pytest.approx(11.9)
+
+
+def test_records_after_a_pause_arrived_just_before_their_batch():
+    history = OffsetHistory()
+    history.note(10.0, 10.5, a_source(0, 0, 0))
+
+    found = history.note(60.0, 61.0, a_source(10, 10, 10))
+
+    assert all(59.9 <= at_s <= 60.0 for at_s, _ in found)

@@ -81,6 +81,7 @@ def feed(
     done_batches = min((last_batch(folder) for folder in folders), default=-1)
     number = 0
     batch_id = -1
+    complete = False
     while not stopped():
         batch_id += 1
         # Batches lie on a fixed raster, so a restarted feeder makes the same ones again.
@@ -106,8 +107,8 @@ def feed(
             publish(written, [file], len(lines), folders, batch_id)
         number += len(instants_s)
         if until_s >= end_s:
+            complete = True
             break
-    complete = not stopped()
     (scratch / FINISHED).write_text(json.dumps({"records": number, "complete": complete}))
     return number
 
