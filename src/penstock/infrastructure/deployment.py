@@ -6,6 +6,7 @@ these tables (`moved`), so a simulated host and a real one live the same life.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -159,39 +160,39 @@ class Deployment:
     @cached_property
     def by_unit(self) -> Mapping[str, tuple[Instance, ...]]:
         """Instances that serve or will serve (requested, starting, running), by unit, oldest first."""
-        found: dict[str, list[Instance]] = {}
+        found: defaultdict[str, list[Instance]] = defaultdict(list)
         for instance in self.instances.values():
             if instance.state in INSTANCE_COUNTED:
-                found.setdefault(instance.unit, []).append(instance)
+                found[instance.unit].append(instance)
         return {unit: tuple(members) for unit, members in found.items()}
 
     @cached_property
     def by_host(self) -> Mapping[str, tuple[Instance, ...]]:
         """Every living instance, retiring ones too, by host."""
-        found: dict[str, list[Instance]] = {}
+        found: defaultdict[str, list[Instance]] = defaultdict(list)
         for instance in self.instances.values():
             if instance.host is not None and instance.state in INSTANCE_ALIVE:
-                found.setdefault(instance.host, []).append(instance)
+                found[instance.host].append(instance)
         return {host: tuple(members) for host, members in found.items()}
 
     @cached_property
     def counted_by_host(self) -> Mapping[str, tuple[Instance, ...]]:
         """Instances that serve or will serve, by host: what a host holds once retiring ones are gone."""
-        found: dict[str, list[Instance]] = {}
+        found: defaultdict[str, list[Instance]] = defaultdict(list)
         for members in self.by_unit.values():
             for instance in members:
                 if instance.host is not None:
-                    found.setdefault(instance.host, []).append(instance)
+                    found[instance.host].append(instance)
         return {host: tuple(members) for host, members in found.items()}
 
     @cached_property
     def room(self) -> Mapping[str, Room]:
         """Room on each host that takes instances, once those that retire are gone."""
-        found = {}
+        found, members = {}, self.counted_by_host
         for host in self.hosts.values():
             if host.state in HOST_ALIVE and host.state is not HostState.DRAINING:
                 cores, memory_mib = host.flavour.cores, host.flavour.memory_mib
-                for instance in self.counted_by_host.get(host.id, ()):
+                for instance in members.get(host.id, ()):
                     cores -= instance.cores
                     memory_mib -= instance.memory_mib
                 found[host.id] = Room(cores, memory_mib)
