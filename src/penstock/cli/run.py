@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -151,7 +152,7 @@ def _view(status: dict[str, Any]) -> Group:
     clock = "starting" if since_s is None else format_duration(max(0.0, status["at_s"] - since_s))
     if since_s is not None and status["duration_s"] is not None:
         clock += f" of {format_duration(status['duration_s'])}"
-    lines = [Text(f"{clock} · hosts: {hosts} · bill {status['bill']}")]
+    lines = [Text(f"{clock} · hosts: {hosts} · bill {Decimal(status['bill']):.4f}")]
     lines += [Text(f"  {text}", style="dim") for text in [*status["decisions"], *status["notices"]][:6]]
     return Group(table, *lines)
 
@@ -186,5 +187,5 @@ def _summary(console: Console, result: RunResult) -> None:
     console.print(table)
     console.print(
         f"{result.records_in} records in, {result.records_out} out; "
-        f"{result.leases} leases, bill {result.resource_cost} {result.currency}".rstrip()
+        f"{result.leases} leases, bill {result.resource_cost:.4f} {result.currency}".rstrip()
     )
