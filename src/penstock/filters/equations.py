@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from penstock.filters.readings import Array
 
+SMALL = 3
+"""Up to so many metrics, stacks are multiplied entry by entry."""
+
 
 class Transition(Protocol):
     """A user's own state transition f(x, u), for stacks of states (n, m) and inputs (n, 2)."""
@@ -29,7 +32,7 @@ def predict_covariance(P: Array, F: Array | None, Q: Array) -> Array:
     # Paper 001, Equation (12): P_t = F P_{t-1} Fᵀ + Q
     if F is None:
         return P + Q
-    return F @ P @ np.swapaxes(F, -1, -2) + Q
+    return _product(_product(F, P), np.swapaxes(F, -1, -2)) + Q
 
 
 def update(
@@ -51,15 +54,31 @@ def update(
     S[:, diagonal, diagonal] += 1.0 - mask
     inverse = _inverse(S)
     # Paper 001, Equation (13): G = P Hᵀ (H P Hᵀ + R)⁻¹ with H = I
-    G = (P * mask[:, None, :]) @ inverse
+    G = _product(P * mask[:, None, :], inverse)
     # Paper 001, Equation (14): x = x* + G (z − ẑ)
-    x = x + (G @ innovation[:, :, None])[:, :, 0]
+    x = x + _product(G, innovation[:, :, None])[:, :, 0]
     # The step the paper leaves out, P ← (I − G H) P, in Joseph's form, which stays symmetric and
     # positive whatever the rounding: (I − GH) P (I − GH)ᵀ + G R Gᵀ
     A = np.eye(x.shape[1]) - G * mask[:, None, :]
-    P = A @ P @ np.swapaxes(A, -1, -2) + G @ R @ np.swapaxes(G, -1, -2)
+    P = _product(_product(A, P), np.swapaxes(A, -1, -2))
+    P = P + _product(_product(G, R[None]), np.swapaxes(G, -1, -2))
     squared = np.einsum("ni,nij,nj->n", innovation, inverse, innovation)
     return x, P, innovation, squared
+
+
+def _product(left: Array, right: Array) -> Array:
+    """The products of two stacks of matrices; entry by entry where they are small: matmul pays a matrix."""
+    rows, shared, columns = left.shape[1], left.shape[2], right.shape[2]
+    if shared > SMALL:
+        return np.asarray(left @ right, dtype=np.float64)
+    result = np.empty((len(left), rows, columns))
+    for i in range(rows):
+        for j in range(columns):
+            total = left[:, i, 0] * right[:, 0, j]
+            for k in range(1, shared):
+                total += left[:, i, k] * right[:, k, j]
+            result[:, i, j] = total
+    return result
 
 
 def _inverse(S: Array) -> Array:
