@@ -72,9 +72,9 @@ RULES = (
     f"(adaptive_ratio 0.1) and the backlog rule (drain_s {DRAIN_S:g}). Nor does the paper print how many "
     "instances EKF moves by: ours goes to where the work meets the middle of the band.",
     "“EKF, gaps closed only” leaves our two rules off. “EKF, as printed” is Equations (10) to (18) as they "
-    "stand, but for the floor where P0 − R is negative: P grows by Q for ever, so the gain goes to 1 "
-    "and the filter ends as none; every instance has a dead time of its own; a sensor clamped at 1 pulls an "
-    "estimate of 14 down to 1, and the next fall of the load drives it below 0.",
+    "stand, but for the floor where P0 − R is negative: P grows by Q for ever, so the gain goes to 1 and the "
+    "estimate becomes the reading, clamped at 1 where 14 instances are missing, plus b times the noise in "
+    "the count of images, which swings it enough to stop instances that are still starting.",
     "“Same actuator” gives every filter the same: as many instances as its estimate says, thresholds widened "
     f"by one standard deviation of the estimate, and moves that go only {NEAR_RATIO * 100:g} % of the band "
     f"beyond the threshold that was crossed (inset_ratio {NEAR_RATIO:g}). “GW, aiming at the middle” is GW "
