@@ -184,7 +184,7 @@ TOPOLOGY = replace(
             max_hosts=3,
         ),
     ),
-    loop=LoopSettings(monitoring_s=2.0, provisioning_s=4.0, cooldown_s=4.0),
+    loop=LoopSettings(monitoring_s=1.0, provisioning_s=2.0, cooldown_s=4.0),
 )
 
 

@@ -44,7 +44,7 @@ TOPOLOGY = replace(
             max_hosts=1,
         ),
     ),
-    loop=LoopSettings(monitoring_s=2.0, provisioning_s=4.0),
+    loop=LoopSettings(monitoring_s=1.0, provisioning_s=2.0),
 )
 
 
