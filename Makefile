@@ -24,7 +24,7 @@ run: $(STAMP) ## the main job; ARGS="--policy threshold" and the like are passed
 	@$(BIN)/penstock demo $(ARGS)
 
 test: lint ## ruff, mypy and every test
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .

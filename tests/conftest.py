@@ -7,6 +7,7 @@ ones begin first: the short ones fill what is left of the two processes.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,12 +29,20 @@ def group_of(path: str) -> str:
     return next((group for group in LONG if path.startswith(group)), path)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name each test's group; in several processes also put the long groups first."""
-    groups = {item: group_of(item.path.relative_to(HERE).as_posix()) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+    """In several processes, put the long groups first."""
     if getattr(config, "workerinput", None) is not None:
         rank = {group: number for number, group in enumerate(LONG)}
-        items.sort(key=lambda item: rank.get(groups[item], len(LONG)))
+        items.sort(key=lambda item: rank.get(group_of(item.path.relative_to(HERE).as_posix()), len(LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand tests to processes group by group, in the order above."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0].removeprefix(f"{HERE.name}/"))
+
+    return Groups(config, log)
