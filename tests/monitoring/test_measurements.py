@@ -40,3 +40,8 @@ def test_rates_are_per_second_and_nothing_over_no_time(interval_s: float, rate: 
 def test_a_signal_is_about_its_measurement() -> None:
     signal = a_signal("b", at_s=30.0, queue=7)
     assert (signal.unit, signal.at_s, signal.measurement.waiting) == ("b", 30.0, 7)
+
+
+def test_a_share_of_no_records_is_shown_as_a_dash() -> None:
+    assert Compliance().shown("real_time") == "–"
+    assert Compliance(3, 1, 2, 3).shown("near_real_time") == "66.7%"

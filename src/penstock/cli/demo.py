@@ -423,7 +423,7 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
             format_duration(unit.durations.mean_s),
             format_duration(unit.durations.p95_s),
             format_duration(unit.slo_s),
-            *(f"{unit.compliance.ratio(level):.1%}" for level in LEVELS),
+            *(unit.compliance.shown(level) for level in LEVELS),
         )
     console.print(units)
     if outcome.interrupted:
@@ -437,7 +437,7 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
     )
     console.print(
         "compliance: "
-        + ", ".join(f"{level.replace('_', ' ')} {result.compliance.ratio(level):.1%}" for level in LEVELS)
+        + ", ".join(f"{level.replace('_', ' ')} {result.compliance.shown(level)}" for level in LEVELS)
         + f"; end to end p95 {format_duration(result.end_to_end.p95_s)}"
     )
     console.print(_side_by_side(outcome))

@@ -250,6 +250,6 @@ def profile(
     twin = simulated_twin(specification.topology, found, seed)
     console.print(
         f"simulated with it: cost {twin.resource_cost}, {twin.host_s / 60:.1f} host-minutes, "
-        f"{twin.compliance.ratio('real_time'):.1%} real-time, {twin.rescales} rescales"
+        f"{twin.compliance.shown('real_time')} real-time, {twin.rescales} rescales"
     )
     console.print(f"profile: {file}", soft_wrap=True)

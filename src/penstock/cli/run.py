@@ -182,7 +182,7 @@ def _summary(console: Console, result: RunResult) -> None:
             str(unit.left),
             _seconds(unit.durations.mean_s),
             _seconds(unit.durations.p95_s),
-            f"{unit.compliance.ratio('real_time'):.1%}",
+            unit.compliance.shown("real_time"),
         )
     console.print(table)
     console.print(

@@ -19,7 +19,7 @@ def result_table(result: RunResult) -> Table:
         caption=(
             f"cost {result.resource_cost:.6g} {result.currency}".rstrip()
             + f", {result.paid_units} billing units on {result.leases} hosts; "
-            + ", ".join(f"{level.replace('_', ' ')} {compliance.ratio(level):.1%}" for level in LEVELS)
+            + ", ".join(f"{level.replace('_', ' ')} {compliance.shown(level)}" for level in LEVELS)
             + f"; {result.rescales} rescales; end-to-end p95 {format_duration(result.end_to_end.p95_s)}"
         ),
     )
@@ -35,8 +35,8 @@ def result_table(result: RunResult) -> Table:
             format_duration(unit.durations.mean_s),
             format_duration(unit.durations.p95_s),
             format_duration(unit.durations.p99_s),
-            f"{unit.compliance.ratio('real_time'):.1%}",
-            f"{unit.compliance.ratio('relaxed'):.1%}",
+            unit.compliance.shown("real_time"),
+            unit.compliance.shown("relaxed"),
             f"{unit.largest_queue:,}",
         )
     return table

@@ -33,6 +33,10 @@ class Compliance:
         """The share of records within the level; 1 where there were none."""
         return float(getattr(self, level)) / self.records if self.records else 1.0
 
+    def shown(self, level: str) -> str:
+        """The share in per cent, for people; a dash where there were no records to keep it or not."""
+        return f"{self.ratio(level):.1%}" if self.records else "–"
+
     def delayed(self, level: str) -> int:
         """Records that missed the level."""
         return self.records - int(getattr(self, level))

@@ -94,8 +94,8 @@ def _cards(result: RunResult) -> dict[str, str]:
     return {
         "resource cost": f"{result.resource_cost:.4g} {result.currency}".strip(),
         "host-minutes": f"{result.host_s / 60:,.0f}",
-        "kept real-time": f"{compliance.ratio('real_time') * 100:.1f} %",
-        "kept relaxed": f"{compliance.ratio('relaxed') * 100:.1f} %",
+        "kept real-time": compliance.shown("real_time"),
+        "kept relaxed": compliance.shown("relaxed"),
         "end-to-end p95": format_duration(result.end_to_end.p95_s) if result.end_to_end.count else "–",
         "records in": f"{result.records_in:,}",
         "rescales": f"{result.rescales:,}",
@@ -237,8 +237,8 @@ def _units(page: Page, result: RunResult) -> None:
          "real-time", "relaxed", "largest queue", "time to adapt (s)"],
         [
             [u.unit, u.slo_s, u.arrived, u.processed, u.left, u.durations.mean_s, u.durations.p50_s,
-             u.durations.p95_s, u.durations.p99_s, f"{u.compliance.ratio('real_time') * 100:.1f} %",
-             f"{u.compliance.ratio('relaxed') * 100:.1f} %", u.largest_queue, u.time_to_adapt_s]
+             u.durations.p95_s, u.durations.p99_s, u.compliance.shown("real_time"),
+             u.compliance.shown("relaxed"), u.largest_queue, u.time_to_adapt_s]
             for u in result.units.values()
         ],
     )  # fmt: skip
