@@ -122,7 +122,7 @@ def test_random_actions_and_faults_keep_every_record_and_every_host_whole(
     check(cluster)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     FAULTS,
     st.sampled_from(["threshold", "btu", "pesp", "rate", "fixed"]),

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.controller.journal import Restored, subject_of
-from penstock.infrastructure.deployment import HOST_ALIVE, Deployment, HostState
+from penstock.infrastructure.deployment import HOST_ALIVE, Deployment, HostState, InstanceState
 from penstock.infrastructure.leases import Charge, Lease, Ledger
 from penstock.monitoring.measurements import Signal
 from penstock.policies.actions import (
@@ -27,6 +27,8 @@ from penstock.topology.model import Topology
 
 WINDOW = 40
 """Signals kept for each unit: ten minutes at the usual monitoring interval."""
+_LEAVES_SLOWLY = frozenset({InstanceState.RUNNING, InstanceState.RETIRING})
+"""What does not serve yet is gone at once; these finish what they have begun."""
 HISTORY = 1000
 """Scalings kept for policies to look back on."""
 
@@ -120,7 +122,7 @@ class State:
             elif isinstance(action, ProlongLease):
                 charges += self._noted(action.host, self.ledger.prolong(action.host, now_s, action.reason))
             elif isinstance(action, ReleaseHost):
-                if deployment.on_host(action.host):
+                if any(i.state in _LEAVES_SLOWLY for i in deployment.on_host(action.host)):
                     self._draining.add(action.host)
                 else:
                     charges += self._noted(action.host, self.ledger.end(action.host, now_s))
