@@ -136,6 +136,10 @@ def subject_of(action: Action) -> str:
     return action.instance
 
 
+BUFFERED_ROWS = 1024
+"""Observations a buffered journal keeps in memory at most: more of them only make everything slower."""
+
+
 @dataclass(frozen=True, slots=True)
 class TickRecord:
     """Everything one tick puts on record."""
@@ -185,6 +189,8 @@ class Journal:
         self.run = run
         self._buffered = buffered
         self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._inserts: dict[str, Any] = {}
+        """Compiled inserts, by table: every row of a table has the same columns."""
         self._intended: list[dict[str, Any]] = []
         """Buffered rows of actions that are not confirmed yet."""
         address = str(url)
@@ -218,6 +224,8 @@ class Journal:
 
     def record(self, tick: TickRecord) -> None:
         """Put a tick on record in one transaction; its allowed actions as intended."""
+        if len(self._rows.get(OBSERVATIONS.name, ())) >= BUFFERED_ROWS:
+            self.flush()
         run, at_s = self.run, tick.at_s
         self._add(TICKS, {
             "run": run, "at_s": at_s, "decided": tick.decided, "next_host": tick.next_host,
@@ -291,9 +299,11 @@ class Journal:
 
     def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
         """Insert rows that all have the same columns, without what SQLAlchemy does for each single one."""
-        columns = tuple(rows[0])
-        # Inline: nobody asks for the number each row is given.
-        compiled = table.insert().inline().compile(self._engine, column_keys=columns)
+        compiled = self._inserts.get(table.name)
+        if compiled is None:
+            # Inline: nobody asks for the number each row is given.
+            compiled = table.insert().inline().compile(self._engine, column_keys=tuple(rows[0]))
+            self._inserts[table.name] = compiled
         if compiled.positional:
             order = itemgetter(*(compiled.positiontup or ()))
             self._connection.exec_driver_sql(str(compiled), [order(row) for row in rows])

@@ -153,7 +153,7 @@ def result_of(
     observations: dict[str, list[dict[str, Any]]] = {}
     for row in journal.rows("observation", ("unit", "at_s", "waiting", "duration_s")):
         observations.setdefault(row["unit"], []).append(row)
-    leases = journal.leases()
+    leases = [lease for lease in journal.leases() if lease.units]  # the others were refused
     units = {}
     for name, count in counts.items():
         rows = observations.get(name, [])

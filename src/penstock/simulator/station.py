@@ -168,6 +168,8 @@ class Station:
         size = len(self._owners)
         load, finished, which = np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64)
         count = read_slots(now_s, interval_s, self.slots, self._slots, self._whole, load, finished, which)
+        if count == size:
+            return self._owners, load, finished.tolist()
         return [self._owners[i] for i in which[:count].tolist()], load[:count], finished[:count].tolist()
 
     def measured(
