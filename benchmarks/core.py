@@ -24,7 +24,7 @@ from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import Choice, LoopSettings, Operator, Site, Source, Topology, Unit
 
 RUN_S = 7200.0
-RATE_SCALE = 1.7
+RATE_SCALE = 1.67
 """What makes the nine-operator topology's sources emit 1.6 million records in 120 minutes."""
 TIME_SCALE = 15 / 16
 """What makes the pattern's period 15 min: 120 min are eight of them, and twice the time carries twice."""

@@ -61,8 +61,7 @@ class Station:
         self.flow = flow
         self.slots = slots
         """Slots of each instance."""
-        self._rng = rng
-        self._sigma = [_log_sigma(way) for way in flow.ways]
+        self._work = [_Work(way, rng) for way in flow.ways]
         self._head = 0
         self._tail = 0
         self._queue: Floats = np.empty((RECORD_ROWS, 1024))
@@ -236,16 +235,14 @@ class Station:
 
     def _draw_work(self, way: Ints | int, work: Floats) -> None:
         """Fill in the service times of records that came in by one way, or each by its own."""
-        ways = self.flow.ways
-        if isinstance(way, int) or len(ways) == 1:
-            number = way if isinstance(way, int) else 0
-            _draw(ways[number], self._sigma[number], work, self._rng)
+        if isinstance(way, int) or len(self._work) == 1:
+            self._work[way if isinstance(way, int) else 0].fill(work)
             return
-        for index, kind in enumerate(ways):
+        for index, drawn in enumerate(self._work):
             mine = way == index
-            drawn = np.empty(int(mine.sum()))
-            _draw(kind, self._sigma[index], drawn, self._rng)
-            work[mine] = drawn
+            found = np.empty(int(mine.sum()))
+            drawn.fill(found)
+            work[mine] = found
 
     def _put_back(self, slot: int) -> None:
         """Let the record a slot holds wait again, before all that arrived after it."""
@@ -268,11 +265,13 @@ class Station:
     def _move(self, first: int, extra: int = 0) -> None:
         """Put the waiting records at another place of the arrays, growing them where needed."""
         waiting = self.waiting
-        size = max(1024, 2 * (first + waiting + extra))
-        grown, entries = np.empty((RECORD_ROWS, size)), np.zeros(size, np.int64)
-        grown[:, first : first + waiting] = self._queue[:, self._head : self._tail]
+        queue, entries = self._queue, self._entry
+        needed = first + waiting + extra
+        if entries.size < 2 * needed:
+            queue, entries = np.empty((RECORD_ROWS, 4 * needed)), np.zeros(4 * needed, np.int64)
+        queue[:, first : first + waiting] = self._queue[:, self._head : self._tail]
         entries[first : first + waiting] = self._entry[self._head : self._tail]
-        self._queue, self._entry = grown, entries
+        self._queue, self._entry = queue, entries
         self._head, self._tail = first, first + waiting
 
 
@@ -284,21 +283,37 @@ def _cv(count: float, total: float, squares: float) -> float | None:
     return float(max(0.0, squares / count - mean * mean) ** 0.5 / mean)
 
 
-def _log_sigma(way: Way) -> float:
-    """The σ of a lognormal whose coefficient of variation is the way's."""
-    return float(np.sqrt(np.log1p(way.cv**2)))
+class _Work:
+    """Random service times of one way, drawn ahead: many small draws cost more than a large one."""
 
+    AHEAD = 2048
 
-def _draw(way: Way, sigma: float, work: Floats, rng: np.random.Generator) -> None:
-    """Fill in random service times of a way."""
-    if way.shape == "deterministic" or (way.shape == "lognormal" and sigma == 0.0):
-        work.fill(way.mean_s)
-    elif way.shape == "exponential":
-        rng.standard_exponential(out=work)
-        work *= way.mean_s
-    else:
+    def __init__(self, way: Way, rng: np.random.Generator) -> None:
+        self._way = way
+        self._rng = rng
+        # The σ of a lognormal whose coefficient of variation is the way's.
+        self._sigma = math.sqrt(math.log1p(way.cv**2))
+        self._ready: Floats = np.empty(0)
+        self._at = 0
+
+    def fill(self, work: Floats) -> None:
+        """Put the next service times into an array."""
+        have, want = self._ready.size - self._at, work.size
+        if want > have:
+            work[:have] = self._ready[self._at :]
+            self._ready = self._drawn(max(self.AHEAD, want - have))
+            self._at, work = 0, work[have:]
+        work[:] = self._ready[self._at : self._at + work.size]
+        self._at += work.size
+
+    def _drawn(self, number: int) -> Floats:
+        shape, mean_s = self._way.shape, self._way.mean_s
+        if shape == "deterministic" or mean_s <= 0 or (shape == "lognormal" and self._sigma == 0.0):
+            return np.full(number, mean_s)
+        if shape == "exponential":
+            return self._rng.standard_exponential(number) * mean_s
         # Mean of exp(σ z - σ²/2) is 1.
-        rng.standard_normal(out=work)
-        work *= sigma
-        work += math.log(way.mean_s) - 0.5 * sigma * sigma if way.mean_s > 0 else -math.inf
-        np.exp(work, out=work)
+        values = self._rng.standard_normal(number)
+        values *= self._sigma
+        values += math.log(mean_s) - 0.5 * self._sigma**2
+        return np.exp(values, out=values)
