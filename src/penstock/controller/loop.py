@@ -17,7 +17,7 @@ from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
 from penstock.controller.journal import END_OF_RUN, Journal, Restored, TickRecord, subject_of
 from penstock.controller.state import WINDOW, State, failed_hosts
-from penstock.infrastructure.deployment import Deployment, HostState, InstanceState
+from penstock.infrastructure.deployment import INSTANCE_COUNTED, Deployment, HostState, InstanceState
 from penstock.infrastructure.leases import Charge
 from penstock.monitoring.measurements import Signal
 from penstock.policies.actions import Action, Hold, LeaseHost, ReleaseHost, StartInstance
@@ -197,7 +197,7 @@ class Controller:
         new_budgets: NewBudgets | None,
         notices: Sequence[str],
     ) -> None:
-        by_unit = deployment.by_unit
+        members = deployment.instances.values()
         self._journal.record(
             TickRecord(
                 at_s=now_s,
@@ -208,10 +208,8 @@ class Controller:
                 hosts_up=sum(1 for host in deployment.hosts.values() if host.state is HostState.UP),
                 bill=self.state.ledger.total,
                 signals=signals,
-                instances={unit: len(members) for unit, members in by_unit.items()},
-                running=Counter(
-                    [i.unit for i in deployment.instances.values() if i.state is InstanceState.RUNNING]
-                ),
+                instances=Counter([i.unit for i in members if i.state in INSTANCE_COUNTED]),
+                running=Counter([i.unit for i in members if i.state is InstanceState.RUNNING]),
                 verdicts=verdicts,
                 leases=self.state.taken_lease_changes(),
                 charges=charges,
