@@ -100,9 +100,9 @@ def test_an_instance_with_several_slots_works_on_several_records() -> None:
     station.add_slots("a-1", 0.0)
     received(station, [0.0] * 4)
     assert station.step(0.0, 5.0).end_s.tolist() == [1.0, 1.0, 1.0, 2.0]
-    names, load, finished = station.readings(5.0, 5.0)
+    names, load, finished, *_ = station.read(5.0, 5.0)
     assert (names, load.tolist(), finished) == (["a-1"], [pytest.approx(4.0 / 15.0)], [4])
-    assert station.readings(5.0, 5.0)[1].tolist() == [0.0]
+    assert station.read(5.0, 5.0).load.tolist() == [0.0]
 
 
 def test_busy_time_is_split_at_the_end_of_a_step() -> None:
@@ -110,9 +110,9 @@ def test_busy_time_is_split_at_the_end_of_a_step() -> None:
     station.add_slots("a-1", 0.0)
     received(station, [1.0])
     station.step(0.0, 2.0)
-    assert station.readings(2.0, 2.0)[1].tolist() == [0.5]
+    assert station.read(2.0, 2.0).load.tolist() == [0.5]
     station.step(2.0, 10.0)
-    assert station.readings(10.0, 8.0)[1].tolist() == [0.25]
+    assert station.read(10.0, 8.0).load.tolist() == [0.25]
 
 
 def test_only_running_instances_are_read_and_new_ones_by_the_time_they_had() -> None:
@@ -122,7 +122,7 @@ def test_only_running_instances_are_read_and_new_ones_by_the_time_they_had() -> 
     station.close_slots("retiring")
     received(station, [11.0, 12.0])
     station.step(0.0, 15.0)
-    names, load, finished = station.readings(15.0, 15.0)
+    names, load, finished, *_ = station.read(15.0, 15.0)
     assert names == ["old", "young"]
     assert load.tolist() == pytest.approx([2.0 / 15.0, 2.0 / 3.0])
     assert finished == [1, 1]
@@ -144,7 +144,7 @@ def test_a_measurement_tells_what_happened_since_the_last() -> None:
     station.add_slots("a-1", 0.0)
     received(station, [0.0, 1.0, 2.0, 2.25])
     station.step(0.0, 10.0)
-    measured = station.measured(10.0, 10.0, 7, ())
+    measured = station.measured(10.0, 10.0, 7, station.read(10.0, 10.0), ())
     assert (measured.unit, measured.emitted, measured.waiting, measured.in_service) == ("a", 7, 0, 0)
     assert (measured.arrived, measured.processed) == (4, 4)
     assert measured.service_s == pytest.approx(0.5)
@@ -153,7 +153,7 @@ def test_a_measurement_tells_what_happened_since_the_last() -> None:
     gaps = np.array([1.0, 1.0, 0.25])
     assert measured.arrival_cv == pytest.approx(gaps.std() / gaps.mean())
     assert measured.duration_p95_s == pytest.approx(0.75, rel=0.02)
-    empty = station.measured(20.0, 10.0, 0, ())
+    empty = station.measured(20.0, 10.0, 0, station.read(20.0, 10.0), ())
     assert (empty.arrived, empty.processed, empty.duration_s, empty.arrival_cv) == (0, 0, None, None)
     assert station.sums[0] == pytest.approx(2.25)
 
@@ -164,7 +164,7 @@ def test_service_times_have_the_mean_and_spread_they_are_given(shape: str, cv: f
     station.add_slots("a-1", 0.0)
     received(station, np.arange(0.0, 4e5, 2.0).tolist())
     station.step(0.0, 1e6)
-    measured = station.measured(1e6, 1e6, 0, ())
+    measured = station.measured(1e6, 1e6, 0, station.read(1e6, 1e6), ())
     assert measured.service_s == pytest.approx(0.2, rel=0.02)
     assert measured.service_cv == pytest.approx(cv, rel=0.05)
 

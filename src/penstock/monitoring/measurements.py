@@ -8,10 +8,10 @@ None means "not known", never zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceReading:
+class InstanceReading(NamedTuple):  # a tuple, for there are many of them
     """Utilisation of one instance over the interval, as measured (noisy, clamped at 1)."""
 
     instance: str

@@ -33,7 +33,7 @@ from penstock.policies.actions import (
 from penstock.simulator.faults import Fault
 from penstock.simulator.flows import Edge, Entry, distance_s, flows_of
 from penstock.simulator.kernel import BINS, add_to_histogram, passed_on
-from penstock.simulator.station import Finished, Floats, Station
+from penstock.simulator.station import Finished, Floats, Station, Window
 from penstock.topology.model import Choice, Site, Topology
 from penstock.workload import ArrivalStream, RateCurve, Workload, make_workload
 from penstock.workload.arrivals import Process
@@ -114,10 +114,13 @@ class SimulatedCluster:
         interval_s = now_s - self._observed_s
         if interval_s <= 0:
             return Observation(now_s, (), self._taken_notices())
-        readings = self._readings(now_s, interval_s)
+        windows = {unit: station.read(now_s, interval_s) for unit, station in self.stations.items()}
+        readings = self._readings(windows)
         measurements = tuple(
-            station.measured(now_s, interval_s, self._emitted.get(unit, 0), readings[unit])
-            for unit, station in self.stations.items()
+            self.stations[unit].measured(
+                now_s, interval_s, self._emitted.get(unit, 0), window, readings[unit]
+            )
+            for unit, window in windows.items()
         )
         self._observed_s = now_s
         self._emitted.clear()
@@ -414,19 +417,19 @@ class SimulatedCluster:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def _readings(self, now_s: float, interval_s: float) -> dict[str, tuple[InstanceReading, ...]]:
+    def _readings(self, windows: Mapping[str, Window]) -> dict[str, tuple[InstanceReading, ...]]:
         """What every running instance reads on its own utilisation, by unit; all noise in one draw."""
         settings = self.settings
-        parts = {unit: station.readings(now_s, interval_s) for unit, station in self.stations.items()}
-        load = np.concatenate([part[1] for part in parts.values()])
+        load = np.concatenate([window.load for window in windows.values()])
         noise = self._noise.standard_normal((2, load.size)) * settings.reading_noise
-        cpu = (load + noise[0]).clip(0.0, 1.0).tolist()
-        memory = settings.memory_idle_ratio + settings.memory_load_ratio * load + noise[1]
-        memory = memory.clip(0.0, 1.0).tolist()
+        noise[0] += load
+        noise[1] += settings.memory_idle_ratio + settings.memory_load_ratio * load
+        cpu, memory = noise.clip(0.0, 1.0).tolist()
         found, begin = {}, 0
-        for unit, (names, _, finished) in parts.items():
-            end = begin + len(names)
-            found[unit] = tuple(map(InstanceReading, names, cpu[begin:end], memory[begin:end], finished))
+        for unit, window in windows.items():
+            end = begin + len(window.names)
+            rows = map(InstanceReading, window.names, cpu[begin:end], memory[begin:end], window.executed)
+            found[unit] = tuple(rows)
             begin = end
         return found
 

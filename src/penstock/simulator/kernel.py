@@ -2,8 +2,8 @@
 
 Records are served first in, first out by whichever slot is free first. A record that a slot cannot finish
 within the interval is held by the slot, so that a crash can put it back; nothing is ever lost or doubled.
-Cost is linear in records (times the logarithm of the number of slots). Fields of records and slots are rows
-of a few arrays, named below: what crosses from Python to compiled code costs by the piece.
+Cost is linear in records. Fields of records and slots are rows of a few arrays, named below: what crosses
+from Python to compiled code costs by the piece.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-ARRIVAL, ORIGIN, WORK = range(3)
-"""Rows of a queue: when a record arrived, when it came into being, its service time at normal speed."""
-RECORD_ROWS = 3
+ARRIVAL, ORIGIN, WORK, WAY = range(4)
+"""Rows of a queue: when a record arrived, when it came into being, its service time at normal speed, which
+way it came in."""
+RECORD_ROWS = 4
 
-OPENED, FREE, SLOWDOWN, HELD_ARRIVAL, HELD_ORIGIN, HELD_WORK, HELD_START, BUSY = range(8)
-"""Rows of the slots: usable since, can take its next record at, factor on the service time, the record it
-holds and when that was begun, time worked since the last reading."""
-SLOT_ROWS = 8
+OPENED, FREE, SLOWDOWN, BUSY, EXECUTED, OPEN = range(6)
+"""Rows of the slots: usable since, can take its next record at, factor on the service time, time worked and
+records finished since the last reading, 1 where it takes new records."""
+HELD, HELD_START, HELD_ARRIVAL, HELD_ORIGIN, HELD_WORK, HELD_WAY = range(6, 12)
+"""More of them: 1 where it holds a record, when that was begun, and the record's own rows."""
+SLOT_ROWS = 12
 
-OPEN, HELD, HELD_ENTRY, EXECUTED = range(4)
-"""Rows of the slots in whole numbers: takes new records, holds one, which way that came in, records finished
-since the last reading."""
-SLOT_WHOLE_ROWS = 4
-
-OUT_END, OUT_ORIGIN, OUT_ARRIVAL, OUT_SERVICE = range(4)
-"""Rows of the records finished in an interval."""
-OUT_ROWS = 4
+DURATION, SERVICE, SERVICE_SQUARES, LATENCY, WITHIN, WITHIN_2, WITHIN_5 = range(7)
+"""Sums over finished records: of durations, service times, their squares and latencies; how many kept the
+SLO, twice and five times that."""
+GAPS, GAP, GAP_SQUARES, LAST_ARRIVAL, BINS_BEGIN, BINS_END = range(7, 13)
+"""More of a window's account: times between arrivals (number, sum, squares), the last arrival, which part of
+the histograms is not empty."""
+SUMS, WINDOW_ROWS = 7, 13
 
 DURATIONS, LATENCIES = range(2)
 """Rows of a pair of histograms: end - arrival, end - origin."""
@@ -42,6 +44,9 @@ BINS = 28 * 64 + 1
 0.8 % of every value in it."""
 _SHIFT = 52 - 6
 _FIRST = int(np.float64(LEAST_S).view(np.int64)) >> _SHIFT
+
+MOST_BUCKETS = 4096
+"""Spans that an interval is divided into at most, to keep what happens in it in order."""
 
 
 @njit(cache=True, inline="always")
@@ -63,124 +68,210 @@ def _middle(index: int) -> float:
 
 
 @njit(cache=True)
+def admit(arrival: Any, origin: Any, work: Any, way: int, queue: Any, fresh: int, tail: int) -> None:
+    """Merge records, sorted, that all came in one way into the queue's part from `fresh` to `tail`."""
+    last, place = tail - 1, tail + arrival.shape[0] - 1
+    for index in range(arrival.shape[0] - 1, -1, -1):
+        instant = arrival[index]
+        while last >= fresh and queue[ARRIVAL, last] > instant:
+            for row in range(RECORD_ROWS):
+                queue[row, place] = queue[row, last]
+            last -= 1
+            place -= 1
+        queue[ARRIVAL, place] = instant
+        queue[ORIGIN, place] = origin[index]
+        queue[WORK, place] = work[index]
+        queue[WAY, place] = way
+        place -= 1
+
+
+@njit(cache=True)
 def serve(
     begin_s: float,
     end_s: float,
     queue: Any,  # rows of the waiting records, sorted first in, first out
-    entry: Any,  # which way each waiting record came in
     head: int,  # first waiting record
+    fresh: int,  # first record that was not there in the last interval
     tail: int,  # one past the last record that has arrived before end_s
     slots: Any,
-    whole: Any,  # the slots' rows in whole numbers
-    out: Any,
-    out_entry: Any,
-    histograms: Any,  # added to
-    used: Any,  # first of their bins that is not empty, and one past the last; widened
     slo_s: float,
-    sums: Any,  # added to: duration, service, service², latency, ≤ slo, ≤ 2 slo, ≤ 5 slo
-) -> tuple[int, int]:
-    """Serve until the end of the interval; the new head and the number of records finished.
+    histograms: Any,  # added to
+    window: Any,  # added to
+) -> tuple[int, Any, Any, Any]:
+    """Serve until the end of the interval; the new head, and when each record was finished, when it came into
+    being and which way it had come in, sorted by the instant it was finished.
 
-    Finished records are in `out`, sorted by the instant they were finished.
+    A slot's next record begins when its last one ends, so the list of ends is also the list of who is free
+    first. It is kept as a calendar: an end is dropped into the span of time it falls into, and a span is put
+    in order when time gets there. Numbers below the number of slots are what slots were doing before, the
+    others are waiting records.
     """
-    arrival, origin, work = queue[ARRIVAL], queue[ORIGIN], queue[WORK]
-    free_s, slowdown, busy_s = slots[FREE], slots[SLOWDOWN], slots[BUSY]
-    held_start, held, executed = slots[HELD_START], whole[HELD], whole[EXECUTED]
+    _count_gaps(queue[ARRIVAL, fresh:tail], window)
+    free_s, held, opened = slots[FREE], slots[HELD], slots[OPEN]
     count = free_s.shape[0]
-    heap, key = np.empty(count, np.int64), np.empty(count)
-    size, done = 0, 0
+    first = head - count
+    space = tail - first
+    ends, who, slot_of = np.empty(space), np.empty(space, np.int64), np.empty(space, np.int64)
+    when, next_in = np.empty(space), np.empty(space, np.int64)
+    buckets = min(space, MOST_BUCKETS)
+    scale = buckets / max(end_s - begin_s, 1e-9)
+    calendar = np.empty(buckets + 1, np.int64)
+    calendar[:] = -1
+    now, front, back = -1, 0, 0
     for slot in range(count):
         free = free_s[slot]
-        if held[slot]:
-            since = max(held_start[slot], begin_s)
-            if free > end_s:
-                busy_s[slot] += end_s - since
-                continue
-            busy_s[slot] += free - since
-            executed[slot] += 1
-            held[slot] = 0
-            out[OUT_END, done] = free
-            out[OUT_ORIGIN, done] = slots[HELD_ORIGIN, slot]
-            out[OUT_ARRIVAL, done] = slots[HELD_ARRIVAL, slot]
-            out[OUT_SERVICE, done] = free - held_start[slot]
-            out_entry[done] = whole[HELD_ENTRY, slot]
-            done += 1
-        if whole[OPEN, slot] and free < end_s:
-            # Sift up: the heap's top is the slot that is free first (lowest number on a tie).
-            place = size
-            size += 1
-            while place > 0:
-                parent = (place - 1) // 2
-                if key[parent] <= free:
-                    break
-                heap[place] = heap[parent]
-                key[place] = key[parent]
-                place = parent
-            heap[place] = slot
-            key[place] = free
-    while head < tail and size > 0:
-        slot, free = heap[0], key[0]
+        if free > end_s:
+            if held[slot]:
+                slots[BUSY, slot] += end_s - max(slots[HELD_START, slot], begin_s)
+            continue
+        if not held[slot] and (free == end_s or not opened[slot]):
+            continue
+        slot_of[slot] = slot
+        back = _dropped(slot, free, begin_s, scale, calendar, now, when, next_in, ends, who, front, back)
+    while head < tail:
+        while front == back and now < buckets:
+            now += 1
+            back = _in_order(calendar[now], when, next_in, ends, who, front, back)
+        if front == back:
+            break
+        slot = slot_of[who[front]]
+        if not opened[slot]:
+            front += 1
+            continue
         # A record that a crash put back arrived long ago: it starts now at the earliest.
-        start = max(max(arrival[head], begin_s), free)
+        start = max(max(queue[ARRIVAL, head], begin_s), ends[front])
         if start >= end_s:
             break
-        free = start + work[head] * slowdown[slot]
-        free_s[slot] = free
-        if free <= end_s:
-            busy_s[slot] += free - start
-            executed[slot] += 1
-            out[OUT_END, done] = free
-            out[OUT_ORIGIN, done] = origin[head]
-            out[OUT_ARRIVAL, done] = arrival[head]
-            out[OUT_SERVICE, done] = free - start
-            out_entry[done] = entry[head]
-            done += 1
-        else:
-            busy_s[slot] += end_s - start
-            held[slot] = 1
-            slots[HELD_ARRIVAL, slot] = arrival[head]
-            slots[HELD_ORIGIN, slot] = origin[head]
-            slots[HELD_WORK, slot] = work[head]
-            whole[HELD_ENTRY, slot] = entry[head]
-            held_start[slot] = start
+        front += 1
+        free = start + queue[WORK, head] * slots[SLOWDOWN, slot]
+        number = head - first
         head += 1
-        # Sift down, or drop the slot where it is busy beyond the interval.
-        if free >= end_s:
-            size -= 1
-            slot, free = heap[size], key[size]
-        place = 0
-        while True:
-            child = 2 * place + 1
-            if child >= size:
-                break
-            if child + 1 < size:
-                left, right = key[child], key[child + 1]
-                if right < left or (right == left and heap[child + 1] < heap[child]):
-                    child += 1
-            if free < key[child] or (free == key[child] and slot < heap[child]):
-                break
-            heap[place] = heap[child]
-            key[place] = key[child]
-            place = child
-        heap[place] = slot
-        key[place] = free
-    if done:
-        _account(out, done, histograms, used, slo_s, sums)
-    _sort_by_end(out[OUT_END], out[OUT_ORIGIN], out_entry, done)
-    return head, done
+        slot_of[number] = slot
+        back = _dropped(number, free, begin_s, scale, calendar, now, when, next_in, ends, who, front, back)
+    while now < buckets:
+        now += 1
+        back = _in_order(calendar[now], when, next_in, ends, who, front, back)
+    done, origins = _account(
+        begin_s, end_s, queue, first, slots, ends[:back], who, slot_of, slo_s, histograms, window
+    )
+    return head, ends[:done], origins[:done], who[:done]
 
 
 @njit(cache=True)
-def _account(out: Any, done: int, histograms: Any, used: Any, slo_s: float, sums: Any) -> None:
-    """Add the finished records to the histograms and the sums."""
+def _count_gaps(arrival: Any, window: Any) -> None:
+    """Add the times between arrivals to a window's account."""
+    before, total, squares = window[LAST_ARRIVAL], 0.0, 0.0
+    if arrival.shape[0] and math.isnan(before):
+        before = arrival[0]
+        window[GAPS] -= 1.0
+    for instant in arrival:
+        gap = instant - before
+        total += gap
+        squares += gap * gap
+        before = instant
+    window[GAPS] += arrival.shape[0]
+    window[GAP] += total
+    window[GAP_SQUARES] += squares
+    window[LAST_ARRIVAL] = before
+
+
+@njit(cache=True, inline="always")
+def _dropped(
+    number: int,
+    end: float,
+    begin_s: float,
+    scale: float,
+    calendar: Any,
+    now: int,  # the span whose ends are in order, as are all before it
+    when: Any,
+    next_in: Any,
+    ends: Any,
+    who: Any,
+    front: int,
+    back: int,
+) -> int:
+    """Put an end into the calendar, or in its place where its time has come; one past the last in order."""
+    when[number] = end
+    bucket = min(math.floor((end - begin_s) * scale), calendar.shape[0] - 1)
+    if bucket > now:
+        next_in[number] = calendar[bucket]
+        calendar[bucket] = number
+        return back
+    next_in[number] = -1
+    return _in_order(number, when, next_in, ends, who, front, back)
+
+
+@njit(cache=True, inline="always")
+def _in_order(number: int, when: Any, next_in: Any, ends: Any, who: Any, front: int, back: int) -> int:
+    """Put a span's ends, which lie after all before `front`, in their places; one past the last."""
+    while number >= 0:
+        end = when[number]
+        place = back
+        back += 1
+        while place > front and ends[place - 1] > end:
+            ends[place] = ends[place - 1]
+            who[place] = who[place - 1]
+            place -= 1
+        ends[place] = end
+        who[place] = number
+        number = next_in[number]
+    return back
+
+
+@njit(cache=True)
+def _account(
+    begin_s: float,
+    end_s: float,
+    queue: Any,
+    first: int,
+    slots: Any,
+    ends: Any,  # becomes the ends of the finished records
+    who: Any,  # becomes the ways they had come in
+    slot_of: Any,
+    slo_s: float,
+    histograms: Any,
+    window: Any,
+) -> tuple[int, Any]:
+    """Give the slots what they still hold, sum up the rest: how many records are finished, their origins."""
+    free_s, busy_s, executed = slots[FREE], slots[BUSY], slots[EXECUTED]
+    held, held_start = slots[HELD], slots[HELD_START]
     durations, latencies = histograms[DURATIONS], histograms[LATENCIES]
-    lowest, highest = BINS, 0
+    count = free_s.shape[0]
+    origins = np.empty(ends.shape[0])
+    lowest, highest, done = BINS, -1, 0
     duration_sum = service_sum = square_sum = latency_sum = 0.0
     within = within_2 = within_5 = 0
-    for index in range(done):
-        duration = out[OUT_END, index] - out[OUT_ARRIVAL, index]
-        latency = out[OUT_END, index] - out[OUT_ORIGIN, index]
-        service = out[OUT_SERVICE, index]
+    for place in range(ends.shape[0]):
+        number, end = who[place], ends[place]
+        slot = slot_of[number]
+        if number < count:
+            if not held[slot]:
+                continue
+            held[slot] = 0.0
+            arrival, origin, way = slots[HELD_ARRIVAL, slot], slots[HELD_ORIGIN, slot], slots[HELD_WAY, slot]
+            service = end - held_start[slot]
+            busy_s[slot] += end - max(held_start[slot], begin_s)
+        else:
+            record = number + first
+            arrival, origin, way = queue[ARRIVAL, record], queue[ORIGIN, record], queue[WAY, record]
+            service = queue[WORK, record] * slots[SLOWDOWN, slot]
+            free_s[slot] = end
+            if end > end_s:
+                held[slot] = 1.0
+                held_start[slot] = end - service
+                slots[HELD_ARRIVAL, slot] = arrival
+                slots[HELD_ORIGIN, slot] = origin
+                slots[HELD_WORK, slot] = queue[WORK, record]
+                slots[HELD_WAY, slot] = way
+                busy_s[slot] += end_s - held_start[slot]
+                continue
+            busy_s[slot] += service
+        executed[slot] += 1.0
+        ends[done] = end
+        origins[done] = origin
+        who[done] = int(way)
+        done += 1
+        duration, latency = end - arrival, end - origin
         duration_bin, latency_bin = _bin(duration), _bin(latency)
         durations[duration_bin] += 1
         latencies[latency_bin] += 1
@@ -193,34 +284,15 @@ def _account(out: Any, done: int, histograms: Any, used: Any, slo_s: float, sums
         within += duration <= slo_s
         within_2 += duration <= 2.0 * slo_s
         within_5 += duration <= 5.0 * slo_s
-    used[0], used[1] = min(used[0], lowest), max(used[1], highest + 1)
-    sums[0] += duration_sum
-    sums[1] += service_sum
-    sums[2] += square_sum
-    sums[3] += latency_sum
-    sums[4] += within
-    sums[5] += within_2
-    sums[6] += within_5
-
-
-@njit(cache=True)
-def _sort_by_end(out_end: Any, out_origin: Any, out_entry: Any, done: int) -> None:
-    """Insertion sort: finished records are nearly in order already, off by at most the slots."""
-    for index in range(1, done):
-        end = out_end[index]
-        if out_end[index - 1] <= end:
-            continue
-        origin = out_origin[index]
-        way = out_entry[index]
-        place = index
-        while place > 0 and out_end[place - 1] > end:
-            out_end[place] = out_end[place - 1]
-            out_origin[place] = out_origin[place - 1]
-            out_entry[place] = out_entry[place - 1]
-            place -= 1
-        out_end[place] = end
-        out_origin[place] = origin
-        out_entry[place] = way
+    window[BINS_BEGIN], window[BINS_END] = min(window[BINS_BEGIN], lowest), max(window[BINS_END], highest + 1)
+    window[DURATION] += duration_sum
+    window[SERVICE] += service_sum
+    window[SERVICE_SQUARES] += square_sum
+    window[LATENCY] += latency_sum
+    window[WITHIN] += within
+    window[WITHIN_2] += within_2
+    window[WITHIN_5] += within_5
+    return done, origins
 
 
 @njit(cache=True)
@@ -253,77 +325,98 @@ def _from_above(histogram: Any, end: int, total: int, share: float) -> float:
 
 
 @njit(cache=True)
-def close_window(
-    done: int, window: Any, used: Any, window_sums: Any, histograms: Any, sums: Any
-) -> tuple[float, float, float]:
-    """Add a window to the totals and empty it; its durations' p95 and p99 and its latencies' p95."""
-    if done == 0:
-        return 0.0, 0.0, 0.0
-    begin, end = used[0], used[1]
-    used[0], used[1] = BINS, 0
-    p95 = _from_above(window[DURATIONS], end, done, 0.95)
-    p99 = _from_above(window[DURATIONS], end, done, 0.99)
-    latency_p95 = _from_above(window[LATENCIES], end, done, 0.95)
-    for row in range(window.shape[0]):
-        for index in range(begin, end):
-            histograms[row, index] += window[row, index]
-            window[row, index] = 0.0
-    for index in range(window_sums.shape[0]):
-        sums[index] += window_sums[index]
-        window_sums[index] = 0.0
-    return p95, p99, latency_p95
+def empty_window() -> Any:
+    """The account of a window in which nothing has happened, before the first arrival."""
+    window = np.zeros(WINDOW_ROWS)
+    window[LAST_ARRIVAL], window[BINS_BEGIN] = np.nan, BINS
+    return window
 
 
 @njit(cache=True)
-def read_slots(
+def close_window(
     now_s: float,
     interval_s: float,
+    done: int,  # records finished in the window
     each: int,  # slots of an instance
-    slots: Any,
-    whole: Any,
+    window_histograms: Any,  # emptied
+    window: Any,  # emptied
+    histograms: Any,  # added to
+    sums: Any,  # added to
+    slots: Any,  # what they counted since the last reading is emptied
     load: Any,  # out: share of its time each running instance worked
-    finished: Any,  # out: records each running instance finished
-    which: Any,  # out: the numbers of the running instances
-) -> int:
-    """Read what every running instance did in the interval and begin a new one; how many there are."""
-    count = 0
+    counts: Any,  # out: records each running instance finished, and its number
+) -> tuple[int, int, float, float, float, float, float, float, float, float]:
+    """Read a window, add it to the totals and begin a new one.
+
+    Running instances, records in service; then mean, p95 and p99 of the durations, mean service time, cv of
+    the times between arrivals and of the service times, mean and p95 of the latencies, NaN where not known.
+    """
+    running, in_service = _read_slots(now_s, interval_s, each, slots, load, counts)
+    arrival_cv = _cv(window[GAPS], window[GAP], window[GAP_SQUARES])
+    window[GAPS] = window[GAP] = window[GAP_SQUARES] = 0.0
+    if done == 0:
+        nan = np.nan
+        return running, in_service, nan, nan, nan, nan, arrival_cv, nan, nan, nan
+    begin, end = int(window[BINS_BEGIN]), int(window[BINS_END])
+    window[BINS_BEGIN], window[BINS_END] = BINS, 0
+    p95 = _from_above(window_histograms[DURATIONS], end, done, 0.95)
+    p99 = _from_above(window_histograms[DURATIONS], end, done, 0.99)
+    latency_p95 = _from_above(window_histograms[LATENCIES], end, done, 0.95)
+    duration_s, service_s, latency_s = (
+        window[DURATION] / done, window[SERVICE] / done, window[LATENCY] / done
+    )  # fmt: skip
+    service_cv = _cv(done, window[SERVICE], window[SERVICE_SQUARES])
+    for row in range(histograms.shape[0]):
+        for index in range(begin, end):
+            histograms[row, index] += window_histograms[row, index]
+            window_histograms[row, index] = 0.0
+    for index in range(SUMS):
+        sums[index] += window[index]
+        window[index] = 0.0
+    return (
+        running,
+        in_service,
+        duration_s,
+        p95,
+        p99,
+        service_s,
+        arrival_cv,
+        service_cv,
+        latency_s,
+        latency_p95,
+    )
+
+
+@njit(cache=True)
+def _cv(count: float, total: float, squares: float) -> float:
+    """The coefficient of variation out of a count, a sum and a sum of squares; NaN where it is unknown."""
+    if count <= 1 or total <= 0:
+        return np.nan
+    mean = total / count
+    return math.sqrt(max(0.0, squares / count - mean * mean)) / mean
+
+
+@njit(cache=True)
+def _read_slots(
+    now_s: float, interval_s: float, each: int, slots: Any, load: Any, counts: Any
+) -> tuple[int, int]:
+    """Read what every running instance did in the interval; how many run, and what all hold."""
+    running = in_service = 0
     for instance in range(slots.shape[1] // each):
         first = instance * each
         busy, records = 0.0, 0
         for slot in range(first, first + each):
             busy += slots[BUSY, slot]
-            records += whole[EXECUTED, slot]
-            slots[BUSY, slot] = 0.0
-            whole[EXECUTED, slot] = 0
+            records += int(slots[EXECUTED, slot])
+            in_service += slots[HELD, slot] > 0
+            slots[BUSY, slot] = slots[EXECUTED, slot] = 0.0
         opened_s = slots[OPENED, first]
-        if whole[OPEN, first] and opened_s <= now_s:
-            load[count] = busy / (max(min(interval_s, now_s - opened_s), 1e-9) * each)
-            finished[count] = records
-            which[count] = instance
-            count += 1
-    return count
-
-
-@njit(cache=True)
-def append(arrival: Any, origin: Any, queue: Any, tail: int, last_s: float, sums: Any) -> None:
-    """Put records at the end of a queue; add the number, the sum and the squares of the times between
-    arrivals to `sums`. `last_s`, the arrival before, may be NaN."""
-    before = last_s
-    if math.isnan(before):
-        sums[0] -= 1.0
-        before = arrival[0]
-    total = squares = 0.0
-    for index in range(arrival.shape[0]):
-        instant = arrival[index]
-        queue[ARRIVAL, tail + index] = instant
-        queue[ORIGIN, tail + index] = origin[index]
-        gap = instant - before
-        total += gap
-        squares += gap * gap
-        before = instant
-    sums[0] += arrival.shape[0]
-    sums[1] += total
-    sums[2] += squares
+        if slots[OPEN, first] and opened_s <= now_s:
+            load[running] = busy / (max(min(interval_s, now_s - opened_s), 1e-9) * each)
+            counts[0, running] = records
+            counts[1, running] = instance
+            running += 1
+    return running, in_service
 
 
 @njit(cache=True)

@@ -125,7 +125,7 @@ class SessionCluster:
             return Observation(now_s, (), notices)
         names = {booked.executor: booked.instance.id for booked in self._books.values() if booked.executor}
         readings = tuple(
-            replace(reading, instance=names[reading.instance])
+            reading._replace(instance=names[reading.instance])
             for reading in measurement.readings
             if reading.instance in names
         )

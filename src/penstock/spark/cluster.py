@@ -453,7 +453,7 @@ class SparkCluster:
         """Readings by the loop's instance names instead of Spark's executor ids."""
         names = {i.external_id: i.id for i in self._instances.values() if i.unit == unit}
         return tuple(
-            replace(reading, instance=names[reading.instance])
+            reading._replace(instance=names[reading.instance])
             for reading in measurement.readings
             if reading.instance in names
         )
@@ -518,8 +518,7 @@ def _mean_readings(measurements: Sequence[Measurement]) -> tuple[InstanceReading
         cpu = [r.cpu_ratio for r in same if r.cpu_ratio is not None]
         memory = [r.memory_ratio for r in same if r.memory_ratio is not None]
         result.append(
-            replace(
-                reading,
+            reading._replace(
                 cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
                 memory_ratio=sum(memory) / len(memory) if memory else None,
                 executed=sum(r.executed for r in same),

@@ -65,7 +65,7 @@ class UnitReport:
         given = json.loads(text)
         measured = given.pop("measurement")
         if measured is not None:
-            readings = tuple(InstanceReading(**reading) for reading in measured.pop("readings"))
+            readings = tuple(InstanceReading(*reading) for reading in measured.pop("readings"))
             measured = Measurement(**measured, readings=readings)
         executors = tuple(ReportedExecutor(**executor) for executor in given.pop("executors"))
         notices = tuple(given.pop("notices"))
