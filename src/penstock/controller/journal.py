@@ -35,14 +35,17 @@ _METADATA = sa.MetaData()
 
 
 def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
-    return sa.Table(
+    table = sa.Table(
         name,
         _METADATA,
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-        sa.Column("run", sa.String, nullable=False, index=True),
+        sa.Column("run", sa.String, nullable=False),
         sa.Column("at_s", sa.Float, nullable=False),
         *columns,
     )
+    # Not for a SQLite file: it has one run as a rule, and an index that tells nothing apart costs a third.
+    sa.Index(f"ix_{name}_run", table.c.run).ddl_if(dialect="postgresql")
+    return table
 
 
 TICKS = _table(
@@ -109,6 +112,12 @@ BUDGETS = _table(
     sa.Column("reason", sa.String, nullable=False),
 )
 NOTICES = _table("notice", sa.Column("text", sa.String, nullable=False))
+
+_COLUMNS = {
+    table.name: tuple(column.name for column in table.columns if column.name != "id")
+    for table in _METADATA.sorted_tables
+}
+"""What a row consists of, in order, by table; the database numbers them itself."""
 
 _ACTION_BY_NAME: Mapping[str, type[Any]] = {
     kind.__name__: kind
@@ -188,7 +197,8 @@ class Journal:
     def __init__(self, url: str | Path, run: str = "run", *, buffered: bool = False) -> None:
         self.run = run
         self._buffered = buffered
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._rows: dict[str, list[Any]] = {}
+        """What is not written yet, by table: rows as tuples or, where there are few, by column."""
         self._inserts: dict[str, Any] = {}
         """Compiled inserts, by table: every row of a table has the same columns."""
         self._intended: list[dict[str, Any]] = []
@@ -232,8 +242,9 @@ class Journal:
             "next_instance": tick.next_instance, "hosts": tick.hosts, "hosts_up": tick.hosts_up,
             "bill": str(tick.bill),
         })  # fmt: skip
+        observed = self._rows.setdefault(OBSERVATIONS.name, [])
         for signal in tick.signals:
-            self._add(OBSERVATIONS, _observation_row(run, signal, tick.instances, tick.running))
+            observed.append(_observation_row(run, signal, tick.instances, tick.running))
         for verdict in tick.verdicts:
             row = _action_row(run, at_s, verdict)
             self._add(ACTIONS, row)
@@ -297,18 +308,19 @@ class Journal:
         self._rows.clear()
         self._intended.clear()
 
-    def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        """Insert rows that all have the same columns, without what SQLAlchemy does for each single one."""
+    def _insert(self, table: sa.Table, rows: list[Any]) -> None:
+        """Insert rows, each with all columns, without what SQLAlchemy does for every single one."""
         compiled = self._inserts.get(table.name)
         if compiled is None:
             # Inline: nobody asks for the number each row is given.
-            compiled = table.insert().inline().compile(self._engine, column_keys=tuple(rows[0]))
+            compiled = table.insert().inline().compile(self._engine, column_keys=_COLUMNS[table.name])
             self._inserts[table.name] = compiled
-        if compiled.positional:
-            order = itemgetter(*(compiled.positiontup or ()))
-            self._connection.exec_driver_sql(str(compiled), [order(row) for row in rows])
-        else:
-            self._connection.exec_driver_sql(str(compiled), rows)
+        values: Any = rows
+        if not compiled.positional and isinstance(rows[0], tuple):
+            values = [dict(zip(_COLUMNS[table.name], row, strict=True)) for row in rows]
+        elif compiled.positional and isinstance(rows[0], dict):
+            values = list(map(itemgetter(*_COLUMNS[table.name]), rows))
+        self._connection.exec_driver_sql(str(compiled), values)
 
     def _write_leases(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """A lease is one row for all its life, so that leases stay in the order they were made in."""
@@ -452,17 +464,15 @@ def _write_ahead(connection: Any, _: object) -> None:
 
 def _observation_row(
     run: str, signal: Signal, instances: Mapping[str, int], running: Mapping[str, int]
-) -> dict[str, Any]:
+) -> tuple[Any, ...]:
+    """A signal in the order of the table's columns."""
     m = signal.measurement
-    return {
-        "run": run, "at_s": m.at_s, "unit": m.unit, "interval_s": m.interval_s, "arrived": m.arrived,
-        "processed": m.processed, "emitted": m.emitted, "waiting": m.waiting, "in_service": m.in_service,
-        "duration_s": m.duration_s, "duration_p95_s": m.duration_p95_s, "duration_p99_s": m.duration_p99_s,
-        "service_s": m.service_s, "arrival_cv": m.arrival_cv, "service_cv": m.service_cv,
-        "latency_s": m.latency_s, "latency_p95_s": m.latency_p95_s, "cpu_ratio": signal.cpu_ratio,
-        "memory_ratio": signal.memory_ratio, "cpu_std": signal.cpu_std, "memory_std": signal.memory_std,
-        "trusted": signal.trusted, "instances": instances.get(m.unit, 0), "running": running.get(m.unit, 0),
-    }  # fmt: skip
+    return (
+        run, m.at_s, m.unit, m.interval_s, m.arrived, m.processed, m.emitted, m.waiting, m.in_service,
+        m.duration_s, m.duration_p95_s, m.duration_p99_s, m.service_s, m.arrival_cv, m.service_cv,
+        m.latency_s, m.latency_p95_s, signal.cpu_ratio, signal.memory_ratio, signal.cpu_std,
+        signal.memory_std, signal.trusted, instances.get(m.unit, 0), running.get(m.unit, 0),
+    )  # fmt: skip
 
 
 _MEASURED = (

@@ -324,7 +324,6 @@ def _from_above(histogram: Any, end: int, total: int, share: float) -> float:
     return LEAST_S
 
 
-@njit(cache=True)
 def empty_window() -> Any:
     """The account of a window in which nothing has happened, before the first arrival."""
     window = np.zeros(WINDOW_ROWS)
