@@ -85,8 +85,9 @@ ACTIONS = _table(
     sa.Column("refused", sa.String),
     sa.Column("payload", sa.String, nullable=False),
 )
-# Few rows are intended at any time: confirming them must not read all the others.
-sa.Index("action_by_status", ACTIONS.c.run, ACTIONS.c.status)
+_INTENDED = ACTIONS.c.status == sa.literal_column("'intended'")
+# Few rows are intended at any time: confirming them must not read all the others, nor list them.
+sa.Index("action_intended", ACTIONS.c.run, sqlite_where=_INTENDED, postgresql_where=_INTENDED)
 LEASES = _table(
     "lease",
     sa.Column("host", sa.String, nullable=False),
@@ -276,7 +277,7 @@ class Journal:
             self._intended.clear()
             return
         with self._errors():
-            intended = (ACTIONS.c.run == self.run) & (ACTIONS.c.status == "intended")
+            intended = (ACTIONS.c.run == self.run) & _INTENDED
             for (kind, subject), error in failed.items():
                 self._connection.execute(
                     ACTIONS.update()
@@ -495,8 +496,15 @@ def _action_row(run: str, at_s: float, verdict: Verdict) -> dict[str, Any]:
         "run": run, "at_s": at_s, "kind": type(action).__name__, "policy": verdict.policy,
         "unit": getattr(action, "unit", None), "subject": subject_of(action), "reason": action.reason,
         "status": status, "refused": verdict.refused,
-        "payload": json.dumps({name: getattr(action, name) for name in _ACTION_FIELDS[type(action)]}),
+        "payload": _payload(action),
     }  # fmt: skip
+
+
+def _payload(action: Action) -> str:
+    """All there is to an action, to make it again; a hold's columns say everything already."""
+    if isinstance(action, Hold):
+        return "{}"
+    return json.dumps({name: getattr(action, name) for name in _ACTION_FIELDS[type(action)]})
 
 
 def _action_of(row: Mapping[str, Any]) -> Action:

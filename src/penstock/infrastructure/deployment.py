@@ -7,7 +7,7 @@ these tables (`moved`), so a simulated host and a real one live the same life.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -93,6 +93,8 @@ class Room:
 
 
 HOST_ALIVE = frozenset({HostState.REQUESTED, HostState.STARTING, HostState.UP, HostState.DRAINING})
+HOST_TAKES = HOST_ALIVE - {HostState.DRAINING}
+"""The states in which a host takes instances, now or once it is up."""
 INSTANCE_ALIVE = frozenset(
     {InstanceState.REQUESTED, InstanceState.STARTING, InstanceState.RUNNING, InstanceState.RETIRING}
 )
@@ -176,26 +178,29 @@ class Deployment:
         return {host: tuple(members) for host, members in found.items()}
 
     @cached_property
-    def counted_by_host(self) -> Mapping[str, tuple[Instance, ...]]:
+    def counted_by_host(self) -> Mapping[str, Sequence[Instance]]:
         """Instances that serve or will serve, by host: what a host holds once retiring ones are gone."""
-        found: defaultdict[str, list[Instance]] = defaultdict(list)
+        found: dict[str, list[Instance]] = {}
         for members in self.by_unit.values():
             for instance in members:
-                if instance.host is not None:
-                    found[instance.host].append(instance)
-        return {host: tuple(members) for host, members in found.items()}
+                host = instance.host
+                if host in found:
+                    found[host].append(instance)
+                elif host is not None:
+                    found[host] = [instance]
+        return found
 
     @cached_property
     def room(self) -> Mapping[str, Room]:
         """Room on each host that takes instances, once those that retire are gone."""
         found, members = {}, self.counted_by_host
-        for host in self.hosts.values():
-            if host.state in HOST_ALIVE and host.state is not HostState.DRAINING:
+        for name, host in self.hosts.items():
+            if host.state in HOST_TAKES:
                 cores, memory_mib = host.flavour.cores, host.flavour.memory_mib
-                for instance in members.get(host.id, ()):
+                for instance in members.get(name, ()):
                     cores -= instance.cores
                     memory_mib -= instance.memory_mib
-                found[host.id] = Room(cores, memory_mib)
+                found[name] = Room(cores, memory_mib)
         return found
 
     @cached_property

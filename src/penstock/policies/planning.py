@@ -78,7 +78,7 @@ class Plan:
         """Instances on a host after everything planned so far."""
         members = self._on_host.get(host)
         if members is None:
-            return self.view.deployment.counted_by_host.get(host, ())
+            return tuple(self.view.deployment.counted_by_host.get(host, ()))
         return tuple(members.values())
 
     def candidates(self, unit: str, exclude: Collection[str] = ()) -> tuple[str, ...]:
