@@ -28,7 +28,7 @@ RATE_SCALE = 1.67
 """What makes the nine-operator topology's sources emit 1.6 million records in 120 minutes."""
 TIME_SCALE = 15 / 16
 """What makes the pattern's period 15 min: 120 min are eight of them, and twice the time carries twice."""
-ROUNDS = 7
+ROUNDS = 10
 UNITS, INSTANCES_A_UNIT, INSTANCES_A_HOST = 1000, 10, 4
 
 
