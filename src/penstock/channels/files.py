@@ -325,6 +325,25 @@ class FilesConsumption:
                 in_service += share * sum(log_batch > finished for log_batch in started.values())
             return round(waiting), round(in_service)
 
+    def taken(self) -> int:
+        """Records of every micro-batch the query has finished since its first start, each counted once.
+
+        The source's log keeps every file it ever took, deleted or not: this is exact whoever was killed
+        meanwhile. It reads the whole log, so ask at the end of a run, not in every tick of it.
+        """
+        with self._lock:
+            if self._index is None:
+                self._index = source_index_of(self._checkpoint, f"{self._folder}/batch-")
+            if self._index is None:
+                return 0
+            finished, total = self._finished_log_batch(), 0.0
+            for file in _log_files_after(self._checkpoint / "sources" / str(self._index), -1):
+                for entry in log_entries_after(file, -1):
+                    batch = BatchFolder.of(Path(unquote(entry["path"])).parent)
+                    if batch is not None and int(entry["batchId"]) <= finished:
+                        total += batch.records / max(1, batch.files)
+            return round(total)
+
     def clean(self) -> int:
         """Delete the files of finished micro-batches; gives back how many."""
         with self._lock:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from penstock.channels.envelope import RECORD_ID, SOURCE_TIME
-from penstock.channels.files import TIMESTAMP_FORMAT, offsets_of
+from penstock.channels.files import TIMESTAMP_FORMAT, offsets_of, source_index_of
 from penstock.channels.model import Stream
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.errors import ClusterError, ConfigurationError
@@ -232,6 +232,18 @@ def _offsets(value: Any) -> dict[str, dict[str, int]]:
     if isinstance(value, str):
         value = json.loads(value)
     return value if isinstance(value, dict) else {}
+
+
+def taken_from(topic: str, checkpoint: Path) -> int:
+    """Records of a topic that a query has finished since its first start, by its offsets."""
+    finished = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
+    index = source_index_of(checkpoint, f'"{topic}"')
+    end = _offset_of(topic, checkpoint, max(finished)) if finished else None
+    if end is None or index is None:
+        return 0
+    # What the query began with; behind the version, in one line.
+    begin = json.loads((checkpoint / "sources" / str(index) / "0").read_text().splitlines()[-1])
+    return (_total(end) or 0) - (_total(begin) or 0)
 
 
 def _offset_of(topic: str, checkpoint: Path, batch_id: int) -> dict[str, Any] | None:

@@ -48,7 +48,14 @@ from penstock.spark.processes import (
 )
 from penstock.spark.training import ensure_archive
 from penstock.spark.unit_driver import RunSpecification
-from penstock.spark.unit_plan import RunFolders, generated_sources, not_run_yet, plan_unit, result_folders
+from penstock.spark.unit_plan import (
+    RunFolders,
+    generated_sources,
+    not_run_yet,
+    plan_unit,
+    result_folders,
+    taken_by,
+)
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
@@ -340,7 +347,10 @@ class Run:
         return result_of(
             self.topology,
             self.journal,
-            {name: total.count() for name, total in totals.items()},
+            {
+                name: total.count(taken_by(self.topology, name, self.folders, self._bootstrap))
+                for name, total in totals.items()
+            },
             kind="spark",
             duration_s=now_s - self._started_s,
             end_s=now_s,

@@ -21,7 +21,7 @@ from penstock.channels.files import (
     FilesConsumption,
     note_offset_lines,
 )
-from penstock.channels.kafka import KafkaChannel
+from penstock.channels.kafka import KafkaChannel, taken_from
 from penstock.channels.model import RecordChannel, Stream
 from penstock.channels.publishing import Publisher
 from penstock.channels.registry import make_channel
@@ -223,6 +223,31 @@ def generated_sources(topology: Topology) -> dict[str, tuple[str, ...]]:
             units = [topology.unit_of[o.name] for o in topology.operators if source.name in o.inputs]
             found[source.name] = list(dict.fromkeys(units))
     return {name: tuple(units) for name, units in found.items()}
+
+
+def taken_by(topology: Topology, unit: str, folders: RunFolders, bootstrap: str | None) -> int | None:
+    """Records of every micro-batch a unit has finished, by its checkpoint; None where that cannot tell.
+
+    Exact whoever was killed meanwhile: what a driver counts it may die before telling, a checkpoint stays.
+    """
+    total, checkpoint = 0, folders.checkpoint(unit)
+    for given in plan_unit(topology, unit).inputs:
+        if given.stream is None:
+            return None
+        if given.channel is None:
+            total += (
+                FilesChannel(folders.sources, format="json").consumption(given.stream, checkpoint).taken()
+            )
+            continue
+        found = topology.channel_by_name[given.channel]
+        channel = make_channel(found, topology, folders.channels, bootstrap)
+        if isinstance(channel, FilesChannel):
+            total += channel.consumption(given.stream, checkpoint).taken()
+        elif isinstance(channel, KafkaChannel):
+            total += taken_from(channel.topic(given.stream.producer), checkpoint)
+        else:
+            return None
+    return total
 
 
 class UnitQuery:

@@ -51,21 +51,25 @@ class UnitTotals:
         """Ages since the source over the run."""
         return _statistics(self._latencies)
 
-    def count(self) -> UnitCount:
-        """The totals as the result of a run has them."""
+    def count(self, processed: int | None = None) -> UnitCount:
+        """The totals as the result of a run has them.
+
+        `processed` is what the unit's own books say, where they can tell: a driver that was killed may have
+        told less than it did, and its successor some of it again.
+        """
+        total = self.processed if processed is None else processed
+        arrived = self.arrived if processed is None else total + self.waiting
         values = np.array([value for value, _ in self._durations])
         weights = np.array([weight for _, weight in self._durations])
-        within = [
-            round(float(weights[values <= self._slo_s * factor].sum())) if values.size else 0
+        known = float(weights.sum())
+        shares = [
+            float(weights[values <= self._slo_s * factor].sum()) / known if known else 1.0
             for factor in LEVELS.values()
         ]
-        known = round(float(weights.sum())) if values.size else 0
         # A record without a known age counts as kept: nothing is known against it.
-        unknown = max(0, self.processed - known)
-        compliance = Compliance(
-            max(self.processed, known), *(min(max(self.processed, known), kept + unknown) for kept in within)
-        )
-        return UnitCount(self.arrived, self.processed, self.waiting, compliance, self.durations())
+        unknown = max(0.0, total - known)
+        kept = [min(total, round(share * (total - unknown) + unknown)) for share in shares]
+        return UnitCount(arrived, total, self.waiting, Compliance(total, *kept), self.durations())
 
 
 def _points(
