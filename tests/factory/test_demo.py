@@ -20,7 +20,7 @@ from penstock.cli.demo import Factory, FactoryRun, find_factory, run_factory
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.deployment import HostState
 
-DURATION_S = 30.0
+DURATION_S = 16.0
 
 
 @pytest.fixture
