@@ -20,12 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 
 from benchmarks import spark_units as units
 from penstock.channels import files
+from penstock.channels.broker import Broker
+from penstock.channels.maven import broker_jars, connector_jars
+from penstock.errors import ClusterError
 from penstock.report.figures import Figure
 from penstock.spark.agent import SessionMeter, process_trees, tree_usage
 from penstock.spark.executors import ExecutorControl
+from penstock.spark.folders import cache_folder
 from penstock.spark.heartbeat import HEARTBEAT_S
 from penstock.spark.java import ClassArchive, find_java
 from penstock.spark.local_cluster import LocalCluster
@@ -35,7 +40,7 @@ from penstock.spark.training import ensure_archive
 from penstock.spark.unit_driver import measuring_s
 from penstock.spark.unit_meter import UnitMeter
 from penstock.spark.unit_plan import RunFolders, UnitQuery
-from penstock.topology.model import Unit
+from penstock.topology.model import Channel, Topology, Unit
 
 BATCHES = 25
 BATCH_TURNS = 5
@@ -61,10 +66,11 @@ def figures() -> list[Figure]:
             control = ExecutorControl(spark, grace_s=5.0)
             wait_until(lambda: len(control.executors()) == 1, 120)
             found += measuring(spark, control)
-            found += measuring_a_unit(spark, control)
+            found += measuring_units(spark, control, units.topology((Unit("all", ("weigh", "heavy")),)))
             found += scaling(control, cluster)
         finally:
             end_session()
+        found += measuring_over_kafka(cluster.master_url)
     found.append(archive_gain())
     return found
 
@@ -153,41 +159,74 @@ def measuring(spark: Any, control: ExecutorControl) -> list[Figure]:
     ]
 
 
-def measuring_a_unit(spark: Any, control: ExecutorControl) -> list[Figure]:
-    """The same for a unit at a steady rate, at a driver's own pace, with what naming its batches costs."""
+def measuring_units(
+    spark: Any, control: ExecutorControl, topology: Topology, bootstrap: str | None = None
+) -> list[Figure]:
+    """The same for units at a steady rate, at a driver's own pace, with what naming their batches costs."""
     bean = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
-    topology = units.topology((Unit("all", ("weigh", "heavy")),))
     every = round(measuring_s(topology) / HEARTBEAT_S)
     named_s: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        query = UnitQuery(spark, topology, "all", RunFolders(Path(folder)))
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, contextlib.ExitStack() as stack:
+        folders = RunFolders(Path(folder))
+        queries = [UnitQuery(spark, topology, unit.name, folders, bootstrap) for unit in topology.units]
         (Path(folder) / "sources" / "numbers" / "all").mkdir(parents=True)
-        with units.fed(Path(folder)), _span_cost(named_s):
+        stack.enter_context(units.fed(Path(folder)))
+        stack.enter_context(_span_cost(named_s))
+        meters = []
+        for query in queries:
             running = query.start()
-            try:
-                meter = UnitMeter(spark, control, query)
+            stack.callback(query.stop_publishing)
+            stack.callback(running.stop)
+            meters.append(UnitMeter(spark, control, query))
+            meters[-1].measure(time.time())
+            wait_until(lambda q=running: (q.lastProgress or {"batchId": 0})["batchId"] >= 20, 120)  # type: ignore[misc]
+
+        def measure() -> None:
+            for meter in meters:
                 meter.measure(time.time())
-                wait_until(lambda: (running.lastProgress or {"batchId": 0})["batchId"] >= 20, 120)
-                _cost_s(bean, lambda: meter.measure(time.time()))  # the first time compiles
-                unit_s, cost_s, named_before_s = _unit_cpu_s(spark), 0.0, sum(named_s)
-                for beat in range(round(WINDOW_S / HEARTBEAT_S)):
-                    time.sleep(HEARTBEAT_S)
-                    due = beat % every == every - 1
-                    call = (lambda: meter.measure(time.time())) if due else control.present
-                    cost_s += _cost_s(bean, call)
-                    if beat % 3 == 2:
-                        query.clean()  # as a driver does; deleting is no measuring
-                spent_s = _unit_cpu_s(spark) - unit_s
-                cost_s += sum(named_s) - named_before_s
-            finally:
-                running.stop()
-                query.stop_publishing()
+
+        _cost_s(bean, measure)  # the first time compiles
+        unit_s, cost_s, named_before_s = _unit_cpu_s(spark), 0.0, sum(named_s)
+        for beat in range(round(WINDOW_S / HEARTBEAT_S)):
+            time.sleep(HEARTBEAT_S)
+            due = beat % every == every - 1
+            cost_s += _cost_s(bean, measure if due else control.present)
+            if beat % 3 == 2:
+                for query in queries:
+                    query.clean()  # as a driver does; deleting is no measuring
+        spent_s = _unit_cpu_s(spark) - unit_s
+        cost_s += sum(named_s) - named_before_s
     share = cost_s / spent_s
-    name = "measuring a unit, share of its processor time"
+    what = "a unit" if bootstrap is None else "two units and Kafka between them"
+    name = f"measuring {what}, share of processor time"
     return [
         Figure(name, share * 100, "< 1 %", holds=share < 0.01, unit="%"),
-        Figure("the unit's processor time meanwhile", spent_s / WINDOW_S, unit="cores"),
+        Figure(f"processor time of {what} meanwhile", spent_s / WINDOW_S, unit="cores"),
     ]
+
+
+def measuring_over_kafka(master: str) -> list[Figure]:
+    """What measuring costs where units meet in a topic."""
+    try:
+        jars = connector_jars(cache_folder("jars"), pyspark.__version__)
+        broker_classes = broker_jars(cache_folder("jars"))
+    except ClusterError:
+        return [Figure("measuring over Kafka, share of processor time", "Maven Central is out of reach")]
+    settings = {"spark.jars": ",".join(str(jar) for jar in jars)}
+    topology = units.topology(
+        (Unit("all", ("weigh",)), Unit("second", ("heavy",))), Channel("kafka", "kafka", {"partitions": 2})
+    )
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        broker = Broker(Path(folder), find_java().executable, broker_classes)
+        try:
+            bootstrap = broker.start().bootstrap
+            spark = start_session("benchmark-kafka", master, settings=settings, log_level="OFF")
+            control = ExecutorControl(spark, grace_s=5.0)
+            wait_until(lambda: len(control.executors()) == 1, 120)
+            return measuring_units(spark, control, topology, bootstrap)
+        finally:
+            end_session()
+            broker.stop()
 
 
 @contextlib.contextmanager
