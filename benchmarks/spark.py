@@ -172,13 +172,14 @@ def measuring_units(
         (Path(folder) / "sources" / "numbers" / "all").mkdir(parents=True)
         stack.enter_context(units.fed(Path(folder)))
         stack.enter_context(_span_cost(named_s))
-        meters = []
+        meters, started = [], []
         for query in queries:
-            running = query.start()
+            started.append(query.start())
             stack.callback(query.stop_publishing)
-            stack.callback(running.stop)
+            stack.callback(started[-1].stop)
             meters.append(UnitMeter(spark, control, query))
             meters[-1].measure(time.time())
+        for running in started:
             wait_until(lambda q=running: (q.lastProgress or {"batchId": 0})["batchId"] >= 20, 120)  # type: ignore[misc]
 
         def measure() -> None:
