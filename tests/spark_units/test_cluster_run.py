@@ -295,6 +295,7 @@ def test_every_record_came_out_once_disk_is_clean_and_no_process_is_left(run):
     assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
     result = pickle.loads((run.folder / RESULT).read_bytes())
     assert result.records_out == written, "the summary counts over everything that was killed"
+    assert {unit.processed for unit in result.units.values()} == {written}, "and so do its units"
     deadline_s = time.monotonic() + 20
     while (left := [pid for pid in pids if psutil.pid_exists(pid)]) and time.monotonic() < deadline_s:
         time.sleep(0.2)
