@@ -159,7 +159,7 @@ def test_a_migrated_instance_goes_when_its_replacement_runs(cluster):
 def test_a_controller_that_comes_back_has_the_same_books(cluster, tmp_path):
     cluster.heard(a_report("0"))
 
-    again = SparkCluster(TOPOLOGY, cluster._hosts, Drivers(), RunFolders(tmp_path))
+    again = SparkCluster(TOPOLOGY, cluster._hosts._cluster, Drivers(), RunFolders(tmp_path))
 
     assert states(again) == states(cluster)
     assert again.heard(a_report("0")) == Wanted(1)

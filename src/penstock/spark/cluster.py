@@ -22,7 +22,6 @@ from penstock.errors import ClusterError
 from penstock.infrastructure.deployment import (
     INSTANCE_COUNTED,
     Deployment,
-    Host,
     HostState,
     Instance,
     InstanceState,
@@ -38,6 +37,7 @@ from penstock.policies.actions import (
 )
 from penstock.spark.heartbeat import UnitReport, Wanted
 from penstock.spark.local_cluster import LocalCluster
+from penstock.spark.local_provider import LocalProvider
 from penstock.spark.processes import ChildProcesses, log_tail
 from penstock.spark.unit_driver import EXIT_USELESS, executor_shape, wanted_file, write_wanted
 from penstock.spark.unit_plan import RunFolders
@@ -160,12 +160,10 @@ class SparkCluster:
     ) -> None:
         self.topology = topology
         self.drivers = drivers
-        self._hosts = hosts
+        self._hosts = LocalProvider(hosts, topology.sites[0])
         self._folders = folders
         self._lock = threading.RLock()
         self._instances: dict[str, Instance] = {}
-        self._leased: dict[str, tuple[str, str]] = {}
-        """Site and flavour of each host we leased."""
         self._applications: dict[str, str] = {}
         self._reports: dict[str, UnitReport] = {}
         self._reported_s: dict[str, float] = {}
@@ -203,19 +201,8 @@ class SparkCluster:
 
     def deployment(self) -> Deployment:
         """Leased hosts and the instances in the book."""
-        present = self._hosts.hosts()
+        hosts = self._hosts.hosts(time.time())
         with self._lock:
-            hosts = []
-            for host in present.values():
-                site, flavour = self._leased.get(
-                    host.id, (self.topology.sites[0].name, self.topology.sites[0].flavours[0].name)
-                )
-                hosts.append(
-                    Host(
-                        host.id, site, self.topology.site_by_name[site].flavour(flavour), host.state,
-                        host.requested_s, host.up_s,
-                    )
-                )  # fmt: skip
             return Deployment.of(hosts, self._instances.values())
 
     def enact(self, actions: Sequence[Action], now_s: float) -> tuple[Outcome, ...]:
@@ -366,13 +353,9 @@ class SparkCluster:
     def _enact(self, action: Action, now_s: float) -> None:
         if isinstance(action, LeaseHost):
             flavour = self.topology.site_by_name[action.site].flavour(action.flavour)
-            with self._lock:
-                self._leased[action.host] = (action.site, action.flavour)
-            self._hosts.add_host(action.host, max(1, int(flavour.cores)), flavour.memory_mib)
+            self._hosts.lease(action.host, action.site, flavour, now_s)
         elif isinstance(action, ReleaseHost):
-            self._hosts.remove_host(action.host, wait=False)
-            with self._lock:
-                self._leased.pop(action.host, None)
+            self._hosts.release(action.host, now_s)
         elif isinstance(action, StartInstance):
             self._request(action.instance, action.unit, action.host, now_s)
         elif isinstance(action, StopInstance):
@@ -460,7 +443,7 @@ class SparkCluster:
 
     def _save(self) -> None:
         books = {
-            "hosts": self._leased,
+            "hosts": {host: (site, flavour.name) for host, (site, flavour) in self._hosts.leased.items()},
             "instances": [asdict(instance) for instance in self._instances.values()],
             "applications": self._applications,
         }
@@ -472,7 +455,8 @@ class SparkCluster:
         if not self._file.exists():
             return
         books = json.loads(self._file.read_text())
-        self._leased = {host: (site, flavour) for host, (site, flavour) in books["hosts"].items()}
+        for host, (site, flavour) in books["hosts"].items():
+            self._hosts.leased[host] = (site, self.topology.site_by_name[site].flavour(flavour))
         self._applications = books["applications"]
         for given in books["instances"]:
             instance = Instance(**{**given, "state": InstanceState(given["state"])})
