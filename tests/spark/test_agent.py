@@ -72,8 +72,8 @@ def source_log(folder: Path, number: int, names: list[str], data: Path, *, compa
     (folder / (f"{number}.compact" if compact else str(number))).write_text("\n".join(lines))
 
 
-def data_file(data: Path, name: str, second: int) -> None:
-    (data / name).write_text("x")
+def data_file(data: Path, name: str, second: int, size: int = 1) -> None:
+    (data / name).write_text("x" * size)
     os.utime(data / name, (second, second))
 
 
@@ -95,6 +95,8 @@ def test_files_younger_than_the_youngest_taken_one_wait(tmp_path: Path) -> None:
     assert files.count() == (50, 50), "a compacted entry repeats earlier ones"
     files.finish(50, '{"logOffset": 1}')
     assert files.count() == (50, 0)
+    data_file(data, "3-d", 400, size=4)
+    assert files.count() == (250, 0), "a file four times as large has four times the records"
 
 
 def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> None:
@@ -166,3 +168,40 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
     finally:
         query.stop()
     assert meter.measure(time.time()) is None, "no query runs any more"
+
+
+@pytest.mark.spark
+def test_a_batch_that_outlasts_many_intervals_tells_the_work_of_a_record(spark: Any, tmp_path: Path) -> None:
+    lines, slept_s = tmp_path / "lines", 0.1
+    lines.mkdir()
+
+    def feed(name: str, count: int) -> None:
+        (lines / f".{name}").write_text("one line\n" * count)
+        (lines / f".{name}").rename(lines / f"{name}.txt")
+
+    feed("first", 4)
+    query = (
+        spark.readStream.text(str(lines))
+        .repartition(5)
+        .selectExpr("value", f"java_method('java.lang.Thread', 'sleep', {slept_s * 1000:.0f}L) AS slept")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark))
+    try:
+        query.processAllAvailable()
+        meter.measure(time.time())
+        feed("second", 25)
+        seen = []
+
+        def done() -> bool:
+            found = meter.measure(time.time())
+            seen.extend([found] if found is not None else [])
+            return any(measurement.processed for measurement in seen)
+
+        assert wait_until(done, 60, poll_s=0.2)
+        assert len(seen) > 3, "the batch took several intervals"
+        assert seen[-1].service_s == pytest.approx(slept_s, rel=0.5)
+    finally:
+        query.stop()

@@ -38,6 +38,9 @@ LOG = logging.getLogger(__name__)
 OBSERVED = ("duration_s", "duration_p95_s", "duration_p99_s", "latency_s", "latency_p95_s")
 """Names of observed columns that are taken as they are (see the module's docstring)."""
 
+_ROWS_REMEMBERED = 100_000
+"""How many rows tell the size of a record."""
+
 LOOK_AGAIN_S = 30.0
 """How often executors' process trees are looked up anew."""
 
@@ -252,7 +255,8 @@ class WaitingFiles:
     """Counts records in files a file source has not taken yet, in local folders.
 
     Spark takes files in the order of their modification times and logs those it took; a file younger
-    than the youngest taken one waits. Records a file are averaged over the files taken lately.
+    than the youngest taken one waits. Its records are told by its size: files taken lately say how many
+    bytes a record has, so that a load that has risen shows before the first of its files is read.
     """
 
     def __init__(self, folder: Path, log: Path) -> None:
@@ -261,8 +265,9 @@ class WaitingFiles:
         self._taken_ms = -1
         self._taken_then: set[str] = set()
         self._last_entry = -1
-        self._unfinished: dict[int, int] = {}
-        self._files = 0
+        self._unfinished: dict[int, list[int]] = {}
+        """Sizes of the files of each log entry whose batch is not known to be done."""
+        self._bytes = 0
         self._rows = 0
 
     def finish(self, rows: int, end_offset: Any) -> None:
@@ -272,10 +277,10 @@ class WaitingFiles:
         with contextlib.suppress(OSError):
             self._read_log()
         done = [number for number in self._unfinished if number <= last]
-        self._files += sum(self._unfinished.pop(number) for number in done)
+        self._bytes += sum(sum(self._unfinished.pop(number)) for number in done)
         self._rows += rows
-        if self._files > 200:  # forget slowly: files may change their size
-            self._files //= 2
+        if self._rows > _ROWS_REMEMBERED:  # forget slowly: records may change their size
+            self._bytes //= 2
             self._rows //= 2
 
     def count(self) -> tuple[int, int] | None:
@@ -285,19 +290,25 @@ class WaitingFiles:
         """
         try:
             self._read_log()
-            waiting = 0
+            waiting = files = 0
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.startswith((".", "_")) or not entry.is_file():
                         continue
-                    modified_ms = entry.stat().st_mtime_ns // 1_000_000
-                    late = modified_ms > self._taken_ms
-                    waiting += late or (modified_ms == self._taken_ms and entry.name not in self._taken_then)
+                    status = entry.stat()
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    if modified_ms > self._taken_ms or (
+                        modified_ms == self._taken_ms and entry.name not in self._taken_then
+                    ):
+                        waiting += status.st_size
+                        files += 1
         except OSError:
             return None
-        # Before the first batch is done a file counts as one record: more is not known.
-        each = self._rows / self._files if self._files and self._rows else 1.0
-        return round(waiting * each), round(sum(self._unfinished.values()) * each)
+        if not self._bytes or not self._rows:
+            # Before the first batch is done a file counts as one record: more is not known.
+            return files, sum(len(sizes) for sizes in self._unfinished.values())
+        each = self._rows / self._bytes
+        return round(waiting * each), round(sum(map(sum, self._unfinished.values())) * each)
 
     def _read_log(self) -> None:
         """Read the source's log entries since the last call: one small file a batch."""
@@ -306,12 +317,16 @@ class WaitingFiles:
         present = {int(path.split(".")[0]): path for path in os.listdir(self._log) if path[0].isdigit()}
         for number in sorted(entry for entry in present if entry > self._last_entry):
             for taken in log_entries_after(self._log / present[number], self._last_entry):
-                self._unfinished[number] = self._unfinished.get(number, 0) + 1
+                path = unquote(urlparse(taken["path"]).path)
+                size = 0
+                with contextlib.suppress(OSError):  # deleted already
+                    size = os.path.getsize(path)
+                self._unfinished.setdefault(number, []).append(size)
                 if taken["timestamp"] > self._taken_ms:
                     self._taken_ms = taken["timestamp"]
                     self._taken_then = set()
                 if taken["timestamp"] == self._taken_ms:
-                    self._taken_then.add(os.path.basename(unquote(urlparse(taken["path"]).path)))
+                    self._taken_then.add(os.path.basename(path))
             self._last_entry = number
 
 
@@ -441,6 +456,8 @@ class SessionMeter:
         self._waiting = 0
         self._in_service = 0
         self._service_s: float | None = None
+        self._busy_s = 0.0
+        """Slot time used since the last measurement with a finished batch."""
         self._batches: list[Batch] = []
         self._triggers: dict[str, float] = {}
         self._previous: dict[str, Batch] = {}
@@ -511,9 +528,13 @@ class SessionMeter:
         beginning = any(batch.rows and batch.query not in self._previous for batch in batches)
         mean_s, p95_s, p99_s = self._durations(batches, waiting_before)
         observed = _observed(batches)
-        if processed and busy_s > 0 and not beginning:
+        self._busy_s += busy_s
+        if processed:
+            # A batch may last longer than an interval: all that was worked since the last one is its work.
             # Kept while nothing is processed: an idle unit must still be seen to be too large.
-            self._service_s = busy_s / processed
+            if self._busy_s > 0 and not beginning:
+                self._service_s = self._busy_s / processed
+            self._busy_s = 0.0
         return Measurement(
             unit=self.unit,
             at_s=now_s,
