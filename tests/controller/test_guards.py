@@ -134,7 +134,7 @@ def test_nothing_is_scaled_in_blackout_hours(blackout: Any, hour: float, dark: b
 @pytest.mark.parametrize(
     ("hold_backlog", "queue", "refused"),
     [
-        (10, 11, "backlog: 11 waiting > 10, no shrinking while it drains"),
+        (10, 11, "backlog: 11 waiting or in work > 10, no shrinking while it drains"),
         (10, 10, None),
         (None, 9999, None),
         (10, None, None),

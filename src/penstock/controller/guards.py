@@ -148,9 +148,11 @@ def _shrink_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     if tally.count(unit) <= least:
         return f"bound: at least {least} instances"
     signal, most = view.latest(unit), view.topology.loop.hold_backlog
-    if most is not None and signal is not None and signal.measurement.waiting > most:
-        waiting = signal.measurement.waiting
-        return f"backlog: {waiting} waiting > {most}, no shrinking while it drains"
+    if most is not None and signal is not None:
+        # A micro-batch takes a whole backlog at once: what it works on is not worked off yet.
+        waiting = signal.measurement.waiting + signal.measurement.in_service
+        if waiting > most:
+            return f"backlog: {waiting} waiting or in work > {most}, no shrinking while it drains"
     return _pace_refusal(unit, tally.stopped, view)
 
 

@@ -372,9 +372,9 @@ def attach(
 
     Call it once, before or after starting queries. `slo` is the longest acceptable time from a record's
     arrival to the end of its batch; `parameters` are the policy's; a decision is taken every `interval`;
-    `hold_backlog` keeps it from shrinking while more records wait than that; the journal is a SQLite file
-    below `runs/` unless a path or database URL is given. Returns at once with a handle; ends with the
-    session.
+    `hold_backlog` keeps it from shrinking while more records than that wait or are in work; the journal is
+    a SQLite file below `runs/` unless a path or database URL is given. Returns at once with a handle; ends
+    with the session.
     """
     slo_s, interval_s = duration_s(slo), duration_s(interval)
     _check(policy, slo_s, interval_s, min_instances, max_instances)

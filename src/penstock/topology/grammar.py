@@ -172,7 +172,7 @@ LOOP_KEYS = (
         "hold_backlog",
         "hold_backlog",
         WHOLE_OR_NONE,
-        "no unit shrinks while more records than this wait for it",
+        "no unit shrinks while more of its records than this wait or are in work",
     ),
     Key("advisory", "advisory", FLAG, "decide and record, but do nothing"),
     Key("penalty", "penalty", AMOUNT, "cost of one record that misses its SLO"),

@@ -205,7 +205,7 @@ class LoopSettings:
     blackout: tuple[tuple[float, float], ...] = ()
     """Hours of the day, as (from, to), in which nothing is scaled."""
     hold_backlog: int | None = None
-    """No unit shrinks while more records than this wait for it; None switches the guard off."""
+    """No unit shrinks while more of its records than this wait or are in work; None: no such guard."""
     advisory: bool = False
     """Decide and record, but do nothing."""
     penalty: Decimal = Decimal("0.0001")
