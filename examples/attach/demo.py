@@ -60,6 +60,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--phase", type=float, default=40.0, help="seconds of each phase")
     options.add_argument("--policy", default="rate")
+    options.add_argument("--most", type=int, default=4, help="most executors")
     options.add_argument("--journal", type=Path, default=None)
     options.add_argument("--summary", type=Path, default=None, help="write a JSON summary here")
     chosen = options.parse_args()
@@ -85,7 +86,7 @@ def main() -> None:
             spark,
             slo="2 s",
             policy=chosen.policy,
-            max_instances=4,
+            max_instances=chosen.most,
             interval=f"{quick_s:g} s",
             hold_backlog=400,
             parameters=parameters,

@@ -154,3 +154,12 @@ def test_records_after_a_pause_arrived_just_before_their_batch():
     found = history.note(60.0, 61.0, a_source(10, 10, 10))
 
     assert all(59.9 <= at_s <= 60.0 for at_s, _ in found)
+
+
+def test_records_of_a_task_that_ran_twice_count_once():
+    history = OffsetHistory()
+    history.note(10.0, 12.0, a_source(0, 0, 0))
+
+    found = history.note(12.0, 13.0, {**a_source(100, 100, 170), "startOffset": {"t": {"0": 0}}})
+
+    assert sum(records for _, records in found) == pytest.approx(100.0)

@@ -1,30 +1,59 @@
-"""The command line as a person uses it: real processes, real files, words instead of tracebacks."""
+"""The command line as a person uses it: real files, words instead of tracebacks."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
+
+from penstock.cli.main import main
 
 SMALLEST = Path(__file__).parents[2] / "examples" / "topologies" / "smallest.yaml"
 
 
-def penstock(*arguments: str | Path, folder: Path, expect: int = 0) -> str:
-    """Run the command in a folder; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", *map(str, arguments)],
-        cwd=folder, capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-    assert done.returncode == expect, done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    return done.stdout + done.stderr
+def penstock(*arguments: str | Path, folder: Path, expect: int = 0, own_process: bool = False) -> str:
+    """Run the command in a folder; what it printed.
+
+    In this process as a rule: to import everything anew takes longer than most commands do.
+    """
+    words = ["penstock", *map(str, arguments)]
+    if own_process:
+        command = [sys.executable, "-m", "penstock.cli.main", *words[1:]]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+        code, said = done.returncode, done.stdout + done.stderr
+    else:
+        printed = io.StringIO()
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            mock.patch.object(sys, "argv", words),
+        ):
+            code = _left_with(main)
+        said = printed.getvalue()
+    assert code == expect, said
+    assert "Traceback" not in said
+    return said
+
+
+def _left_with(command: Callable[[], None]) -> int:
+    """The exit code a command leaves with."""
+    try:
+        command()
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
 
 
 def test_help_lists_every_command_that_the_readme_names(tmp_path: Path) -> None:
-    shown = penstock("--help", folder=tmp_path)
+    shown = penstock("--help", folder=tmp_path, own_process=True)
     for command in (
         "run",
         "simulate",
@@ -42,7 +71,9 @@ def test_help_lists_every_command_that_the_readme_names(tmp_path: Path) -> None:
 def test_version_is_the_installed_one(tmp_path: Path) -> None:
     from importlib.metadata import version
 
-    assert penstock("--version", folder=tmp_path).strip() == f"penstock {version('penstock')}"
+    assert (
+        penstock("--version", folder=tmp_path, own_process=True).strip() == f"penstock {version('penstock')}"
+    )
 
 
 def test_simulate_leaves_journal_summary_and_report(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_on_a_local_master_it_advises_says_why_and_ends_with_the_session(tmp_pat
 def test_the_word_count_example_scales_up_and_down_and_counts_every_word(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
     done = subprocess.run(
-        [sys.executable, str(DEMO), "--phase", "6", "--summary", str(summary),
+        [sys.executable, str(DEMO), "--phase", "4", "--most", "2", "--summary", str(summary),
          "--journal", str(tmp_path / "journal.db")],
         capture_output=True, text=True, timeout=450, cwd=tmp_path, env=dict(os.environ),
     )  # fmt: skip

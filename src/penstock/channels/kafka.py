@@ -197,7 +197,9 @@ class OffsetHistory:
     def note(self, started_s: float, ended_s: float, source: Mapping[str, Any]) -> list[tuple[float, float]]:
         """Take in a micro-batch's part of a progress event: arrival times, and records at each."""
         newest, end = _total(source.get("latestOffset")), _total(source.get("endOffset"))
-        rows = int(source.get("numInputRows") or 0)
+        begin = _total(source.get("startOffset"))
+        # Spark counts what tasks have read; a task that ran twice counts twice, offsets do not.
+        rows = int(source.get("numInputRows") or 0) if begin is None or end is None else end - begin
         if newest is None or end is None:
             return []
         if self._times_s and started_s - self._ended_s > 2 * POLL_S:

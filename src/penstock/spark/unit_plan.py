@@ -109,6 +109,11 @@ class UnitPlan:
     """The channel its outgoing edges cross."""
 
     @property
+    def reads_a_function(self) -> bool:
+        """Whether some input is a source's own function, of which no channel knows anything."""
+        return any(given.stream is None for given in self.inputs)
+
+    @property
     def branching(self) -> str | None:
         """The operator behind which the unit's ways part, where everything after it is stateless.
 
