@@ -6,12 +6,17 @@ ones begin first: the short ones fill what is left of the two processes.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
+
+# Every Java that tests start lives for a minute or two: the second, optimising compiler would take a third of the
+# processor time and be done when nobody needs it any more. Speed is measured in `benchmarks/`, without this.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 LONG = (
     "spark_units/test_cluster_run.py",
