@@ -14,8 +14,8 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# Every Java that tests start lives for a minute or two: the second, optimising compiler would take a third of the
-# processor time and be done when nobody needs it any more. Speed is measured in `benchmarks/`, without this.
+# Every Java that tests start lives for a minute or two: the second, optimising compiler would take a third of
+# the processor time and be done when nobody needs it any more. `benchmarks/` measures without this.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 LONG = (
