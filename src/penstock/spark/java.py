@@ -275,8 +275,11 @@ def _fingerprint(java: Java) -> str:
 
 @cache
 def _java_build(executable: Path) -> str:
-    answer = subprocess.run([str(executable), "-version"], capture_output=True, text=True, timeout=30)
-    return answer.stderr
+    # Without options from outside: Java tells of them in the same breath, and they do not change the archive.
+    options = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+    environment = {name: value for name, value in os.environ.items() if name not in options}
+    command = [str(executable), "-version"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment).stderr
 
 
 def spark_class(
