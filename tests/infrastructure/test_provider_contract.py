@@ -159,7 +159,7 @@ def test_a_host_given_back_stays_away_even_if_its_lease_is_said_again(case: Case
     assert case.wait(lambda hosts: not hosts, 60.0) == ()
 
 
-def test_reading_has_no_side_effect() -> None:
+def test_reading_simulated_hosts_has_no_side_effect() -> None:
     read, unread = Simulated(1).provider, Simulated(1).provider
     for provider in (read, unread):
         provider.lease("h1", "c", a_flavour(), 0.0)

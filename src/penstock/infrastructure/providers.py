@@ -31,7 +31,10 @@ class Provider(Protocol):
         ...
 
     def hosts(self, now_s: float) -> tuple[Host, ...]:
-        """Every host leased and not yet given back, as it is now. Reading changes nothing."""
+        """Every host leased and not yet given back, as it is now. Reading changes nothing.
+
+        One given back may still be shown while it drains.
+        """
         ...
 
 

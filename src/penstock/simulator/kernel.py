@@ -126,6 +126,7 @@ def serve(
             continue
         if not held[slot] and (free == end_s or not opened[slot]):
             continue
+        # One idle since before this interval gets its place at once; hundreds of them hardly cost.
         slot_of[slot] = slot
         back = _dropped(slot, free, begin_s, scale, calendar, now, when, next_in, ends, who, front, back)
     while head < tail:

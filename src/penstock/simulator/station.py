@@ -62,7 +62,7 @@ class Window(NamedTuple):
     done: int
     waiting: int
     in_service: int
-    statistics: tuple[float, ...]
+    statistics: list[float]
     """Durations and the like as the kernel tells them, NaN where not known."""
 
 

@@ -442,8 +442,10 @@ class SparkCluster:
         )
 
     def _save(self) -> None:
+        # A copy: a heartbeat saves while the loop may be leasing.
+        leased = self._hosts.leased.copy()
         books = {
-            "hosts": {host: (site, flavour.name) for host, (site, flavour) in self._hosts.leased.items()},
+            "hosts": {host: (site, flavour.name) for host, (site, flavour) in leased.items()},
             "instances": [asdict(instance) for instance in self._instances.values()],
             "applications": self._applications,
         }

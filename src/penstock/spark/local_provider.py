@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from penstock.infrastructure.deployment import Host
 from penstock.spark.local_cluster import LocalCluster
 from penstock.topology.model import HostFlavour, Site
@@ -15,18 +13,12 @@ class LocalProvider:
     A host that somebody else started there counts as one of the home site's first flavour.
     """
 
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        home: Site,
-        leased: Mapping[str, tuple[str, HostFlavour]] | None = None,
-    ) -> None:
-        """`leased` are site and flavour of the hosts that an earlier provider leased there."""
+    def __init__(self, cluster: LocalCluster, home: Site) -> None:
         self._cluster = cluster
         self._home = home
         self._given_back: set[str] = set()
-        self.leased: dict[str, tuple[str, HostFlavour]] = dict(leased or {})
-        """Site and flavour of every host that is not gone yet."""
+        self.leased: dict[str, tuple[str, HostFlavour]] = {}
+        """Site and flavour of every host that is not gone yet; what an earlier one leased is put in here."""
 
     def lease(self, host: str, site: str, flavour: HostFlavour, now_s: float) -> None:
         """Begin to start a host; one that failed is started anew."""

@@ -239,13 +239,10 @@ def taken_by(topology: Topology, unit: str, folders: RunFolders, bootstrap: str 
     for given in plan_unit(topology, unit).inputs:
         if given.stream is None:
             return None
-        if given.channel is None:
-            total += (
-                FilesChannel(folders.sources, format="json").consumption(given.stream, checkpoint).taken()
-            )
-            continue
-        found = topology.channel_by_name[given.channel]
-        channel = make_channel(found, topology, folders.channels, bootstrap)
+        channel: RecordChannel = FilesChannel(folders.sources, format="json")
+        if given.channel is not None:
+            found = topology.channel_by_name[given.channel]
+            channel = make_channel(found, topology, folders.channels, bootstrap)
         if isinstance(channel, FilesChannel):
             total += channel.consumption(given.stream, checkpoint).taken()
         elif isinstance(channel, KafkaChannel):
