@@ -2,26 +2,34 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TO_RUN := $(VENV)/.installed-to-run
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 ONLY   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench format wheel clean
+.PHONY: help run test lint bench clusters kube clouds compatibility faults endurance format wheel clean browser page docs
 
 help: ## show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-$(STAMP): pyproject.toml
+$(TO_RUN): pyproject.toml
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; \
-	  $(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,11) else f"penstock needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}; set PYTHON=")' \
+	  $(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,10) else f"penstock needs Python 3.10 or newer, {sys.executable} is {v.major}.{v.minor}; set PYTHON=")' \
 	  && $(PYTHON) -m venv $(VENV); }
 	@echo "installing penstock and what it needs into $(VENV) (first time: a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,examples]'
+	@rm -f $(VENV)/.failed; { $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+	  -e '.[spark,examples]' || touch $(VENV)/.failed; } | awk '/^(Collecting|Installing)/ {print "  " $$1, $$2; fflush()}'
+	@test ! -e $(VENV)/.failed
 	@touch $@
 
-run: $(STAMP) ## the main job; ARGS="--policy threshold" and the like are passed on
-	@$(BIN)/penstock demo $(ARGS)
+$(STAMP): $(TO_RUN)
+	@echo "installing what its tests and measurements need (first time: a few minutes more)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,examples,dev]'
+	@touch $@
+
+run: $(TO_RUN) ## the main job; ARGS="--policy threshold" and the like are passed on
+	@$(BIN)/python examples/factory/demo.py $(ARGS)
 
 test: lint ## ruff, mypy and every test
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
@@ -35,11 +43,49 @@ format: $(STAMP) ## rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure; ONLY=core,spark,filters,budgets,policies for a part
+bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning for a part
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+clusters: $(STAMP) ## existing standalone, YARN and Kubernetes; ONLY=standalone,yarn,kubernetes,hdfs for a part
+	@$(BIN)/python -m benchmarks.clusters $(if $(ONLY),--only $(ONLY))
+
+kube: $(STAMP) ## build kube-apiserver and etcd from the Go proxy, once, for `make clusters`
+	@$(BIN)/python -m benchmarks.clusters.kubernetes.build
+
+faults: $(STAMP) ## a campaign of 200 faults on a real cluster, for hours; ARGS="--count 20 --channel files"
+	@$(BIN)/python -m faults.plain --times 2
+	@$(BIN)/python -m faults $(ARGS)
+
+endurance: $(STAMP) ## what grows in two hours; ARGS="--minutes 10"
+	@$(BIN)/python -m faults.endurance $(ARGS)
+
+vcsim: build/vcsim ## build govmomi's vCenter simulator, for the tests of the provider vmware; needs Go
+
+build/vcsim: tests/providers/fakes/vcsim/main.go tests/providers/fakes/vcsim/go.mod
+	@mkdir -p build
+	@cd $(<D) && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ .
+
+clouds: $(STAMP) ## every provider against the contract, and 1,000 hosts at a slow API; to build/clouds.json
+	@if command -v go > /dev/null; then $(MAKE) --no-print-directory vcsim; else echo "no Go: vmware is left out"; fi
+	@$(BIN)/python -m benchmarks.clouds
 
 wheel: $(STAMP) ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel
 
+compatibility: $(STAMP) ## attach on every Spark and Python there is; ONLY=4.2,4.3:3.11 for a part
+	@$(BIN)/python -m compatibility $(if $(ONLY),--only $(ONLY))
+
 clean: ## remove what was built, keep .venv
 	@rm -rf build dist runs .pytest_cache .mypy_cache .ruff_cache
+
+browser: $(STAMP) ## what tests of the page need: Playwright and axe; says how to get Chromium
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@command -v chromium-headless-shell chromium google-chrome | head -1 | grep . || echo "install Chromium, on Debian: apt-get install chromium-headless-shell"
+
+page: browser ## the page in a real browser, its large cases too: figures are printed
+	@PENSTOCK_LARGE_PAGE=1 $(BIN)/python -m pytest -q -s tests/web
+
+docs: $(STAMP) ## the documentation as a site, in build/site
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in build/site: open build/site/index.html"

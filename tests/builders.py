@@ -7,11 +7,11 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
+from penstock.fleet.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.infrastructure.leases import Lease
-from penstock.infrastructure.providers import SimulatedParameters
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.view import ScalingEvent, View
+from penstock.simulator.provider import SimulatedParameters
 from penstock.topology.model import (
     Choice,
     HostFlavour,

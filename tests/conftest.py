@@ -23,10 +23,15 @@ LONG = (
     "spark/",
     "factory/",
     "spark_units/test_kafka_run.py",
+    "security/",
     "channels/",
     "spark_units/",
 )
 """Groups that start Java, by the beginning of their path, the longest first."""
+
+
+REAL = ("api/", "faults/", "machine/", "providers/", "rig/", "runs/", "security/", "web/")
+"""Folders whose tests start real processes besides those marked `spark` or `kafka`."""
 
 
 def group_of(path: str) -> str:
@@ -35,7 +40,15 @@ def group_of(path: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In several processes, put the long groups first."""
+    """In several processes, put the long groups first. What starts real processes gets a second try.
+
+    Such a test can fail for what else the machine does; the summary lists every second try (`R`), and one
+    that comes again is a defect. A test that only computes has one try.
+    """
+    for item in items:
+        path = item.path.relative_to(HERE).as_posix()
+        if path.startswith(REAL) or any(item.get_closest_marker(name) for name in ("spark", "kafka")):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if getattr(config, "workerinput", None) is not None:
         rank = {group: number for number, group in enumerate(LONG)}
         items.sort(key=lambda item: rank.get(group_of(item.path.relative_to(HERE).as_posix()), len(LONG)))

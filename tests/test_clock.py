@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from penstock.clock import VirtualClock, WallClock
 
 
@@ -21,3 +23,10 @@ def test_the_wall_clock_waits_until_the_instant_and_not_at_all_for_the_past() ->
     assert clock.now_s() >= wanted_s
     clock.wait_until(0.0)
     assert abs(clock.now_s() - time.time()) < 60.0
+
+
+def test_setting_the_machines_clock_moves_the_wall_clock_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WallClock()
+    before_s = clock.now_s()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0.0 <= clock.now_s() - before_s < 60.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -22,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import word_count
 
 import penstock
-from penstock.spark.java import find_java
-from penstock.spark.local_cluster import LocalCluster
-from penstock.spark.processes import exit_on_sigterm
+from penstock.machine.java import find_java
+from penstock.machine.processes import exit_on_sigterm
+from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.settings import end_session, prepare_environment
 from penstock.spark.training import ensure_archive
 
@@ -75,6 +76,8 @@ def main() -> None:
         lines = folder / "lines"
         lines.mkdir()
         prepare_environment(find_java(), cluster.master_url)
+        # The cluster lets in who knows its secret: a plain session reads it from this folder.
+        os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
         spark = word_count.session(cluster.master_url)
         spark.sparkContext.setLogLevel("ERROR")
         # The functions live in a module here, not in the main script: executors need the file.
@@ -123,17 +126,17 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float, loo
         while time.monotonic() < until_s:
             time.sleep(look_s)
             rows.read()
-            most = max(most, len(handle.status().executors))
+            most = max(most, running(handle))
             told = tell(load, lines_per_s, handle, told)
     feeder.lines_per_s = 0
     # Quiet: the backlog is worked off and executors above the least retire.
     deadline_s = time.monotonic() + 200
     while query.isActive and time.monotonic() < deadline_s:
         time.sleep(look_s)
-        most = max(most, len(handle.status().executors))
+        most = max(most, running(handle))
         told = tell("0", 0, handle, told)
         # A batch whose executors retire reads some of its lines again, so there may be more; words tell.
-        fewer = len(handle.status().executors) < max(2, most)
+        fewer = running(handle) < max(2, most)
         if fewer and rows.read() >= feeder.written and counted(spark) == WORDS * feeder.written:
             break
     words = counted(spark)
@@ -145,7 +148,7 @@ def run(spark: Any, handle: Any, feeder: Feeder, query: Any, phase_s: float, loo
         "written": feeder.written,
         "words": words,
         "most": most,
-        "last": len(status.executors),
+        "last": running(handle),
         "reason": status.reason,
         "decisions": list(status.decisions),
     }
@@ -172,14 +175,21 @@ def counted(spark: Any) -> int:
     return int(spark.sql("select coalesce(sum(count), 0) as n from word_counts").first()["n"])
 
 
+def running(handle: Any) -> int:
+    """Executors that run, as of the last tick."""
+    return sum(unit.running for unit in handle.status().units)
+
+
 def tell(load: str, lines_per_s: int, handle: Any, told: int) -> int:
     """Print one line of the present state and every new decision that changed something."""
     status = handle.status()
-    seen = status.measurement
+    unit = status.units[0] if status.units else None
+    seen = None if unit is None else unit.measurement
     duration = "–" if seen is None or seen.duration_s is None else f"{seen.duration_s:.1f} s"
     waiting = 0 if seen is None else seen.waiting
     print(
-        f"load {load:>2} ({lines_per_s:3d} lines/s)  executors {len(status.executors)} of {status.target}  "
+        f"load {load:>2} ({lines_per_s:3d} lines/s)  executors {running(handle)} of "
+        f"{0 if unit is None else unit.instances}  "
         f"waiting {waiting:5d}  duration {duration}",
         flush=True,
     )

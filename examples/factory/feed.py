@@ -30,8 +30,8 @@ from factory.machines import (
     live,
     machine_name,
 )
+from penstock.channels.batches import last_batch, publish
 from penstock.channels.feeder import FINISHED
-from penstock.channels.files import last_batch, publish
 
 PAPER_MINUTE_S = 0.48
 """Wall-clock seconds a machine's minute takes in the evaluation of paper 000."""

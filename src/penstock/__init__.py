@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.spark.attach import attach
+    from penstock.controller.listening import Listener
+    from penstock.spark.session.attach import attach
 
-__all__ = ["attach"]
+__all__ = ["Listener", "attach"]
 
 
 def __getattr__(name: str) -> Any:
-    """`penstock.attach`, loaded when it is first used: importing the package starts and loads nothing."""
+    """What is here, loaded when it is first used: importing the package starts and loads nothing."""
+    if name == "Listener":
+        from penstock.controller.listening import Listener
+
+        return Listener
     if name == "attach":
-        from penstock.spark.attach import attach
+        from penstock.spark.session.attach import attach
 
         return attach
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

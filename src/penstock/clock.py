@@ -22,15 +22,24 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """The machine's clock: seconds since 1970."""
+    """Seconds since 1970 that only ever pass: anchored to the time of day once, counted monotonically since.
+
+    Somebody who sets the machine's clock changes neither a decision nor a bill. Processes of one run share
+    one anchor: a controller that comes back after such a step goes on as if there had been none.
+    """
+
+    def __init__(self, anchor_s: float | None = None) -> None:
+        """`anchor_s` is that of an earlier clock of this machine since it booted, to go on with it."""
+        self.anchor_s = time.time() - time.monotonic() if anchor_s is None else anchor_s
+        """The time of day at the monotonic clock's zero, as it was when this clock was made."""
 
     def now_s(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
+        """Seconds since 1970, by the anchor."""
+        return self.anchor_s + time.monotonic()
 
     def wait_until(self, instant_s: float) -> None:
         """Sleep until the instant is reached."""
-        while (remaining_s := instant_s - time.time()) > 0:
+        while (remaining_s := instant_s - self.now_s()) > 0:
             time.sleep(min(remaining_s, 0.5))
 
 

@@ -10,6 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LONGEST_MESSAGE = 2_000
+"""Characters of one mistake that are told: what was written wrongly may be very long."""
+
+
+def told(text: str) -> str:
+    """A message fit for a terminal: nothing in it that a terminal would obey, and not without end."""
+    kept = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+    if kept.isprintable():
+        return kept
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in kept)
+
 
 class PenstockError(Exception):
     """The root of every error Penstock raises on purpose."""
@@ -31,6 +42,9 @@ class Mistake:
     file: str | None = None
     line: int | None = None
     code: str = "invalid"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", told(self.message))
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
@@ -57,5 +71,51 @@ class ClusterError(PenstockError):
     """The cluster, a host, a broker or a unit's application did not do what was asked."""
 
 
+class ProviderError(ClusterError):
+    """A provider of hosts did not do what was asked; the kinds below say what to do about it."""
+
+
+class NoCapacityError(ProviderError):
+    """The provider has no such host to give now; another flavour or a later time may do."""
+
+
+class QuotaError(ProviderError):
+    """The account's limit at the provider is reached."""
+
+
+class UnauthorisedError(ProviderError):
+    """The provider does not accept the credentials, or they do not allow this."""
+
+
+class NotFoundError(ProviderError):
+    """The provider knows no such thing: a host that is gone, an image or a flavour that is wrong."""
+
+
+class ThrottledError(ProviderError):
+    """The provider was asked too often; nothing was done."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        """How long it wants to be left alone, where it says so."""
+        super().__init__(message)
+
+
+class UnavailableError(ProviderError):
+    """The provider did not answer, or with an error of its own: what was asked may have been done or not."""
+
+
 class JournalError(PenstockError):
     """The journal cannot be opened, read or written."""
+
+
+class JournalUnavailableError(JournalError):
+    """The journal's database is locked, full, slow or gone for now; what is unwritten is kept in memory."""
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        self.in_doubt = in_doubt
+        """Whether a transaction may have been written although its end was not confirmed."""
+        super().__init__(message)
+
+
+class FencedError(JournalError):
+    """Another controller has taken the run over: this one must not write, and has to end itself."""

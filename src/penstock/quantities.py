@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -30,52 +31,89 @@ RATE_UNITS_PER_S = {
     "/s": 1.0, "/sec": 1.0, "/min": 1 / 60, "/m": 1 / 60, "/h": 1 / 3600, "/d": 1 / 86400, "/ms": 1e3,
 }  # fmt: skip
 
+LONGEST_S = 1e11
+"""The longest duration that is read, some 3,000 years: what is longer was not meant."""
+MOST_MEMORY_MIB = 2**40
+"""The most memory that is read, an exbibyte."""
+MOST_PER_S = 1e12
+"""The highest rate that is read."""
+MOST_MONEY = Decimal("1e15")
+"""The highest price that is read."""
+_LONGEST_TEXT = 64
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: short, whatever it is."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**60 else "a number of many digits"
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
+
 
 def _split(value: object, what: str, example: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise QuantityError(f"expected {what} such as {example}, got {value!r}")
-    match = _QUANTITY.match(value) if isinstance(value, str) else None
+        raise QuantityError(f"expected {what} such as {example}, got {shown(value)}")
+    match = _QUANTITY.match(value) if isinstance(value, str) and len(value) <= _LONGEST_TEXT else None
     if isinstance(value, str) and match is None:
-        raise QuantityError(f"expected {what} such as {example}, got {value!r}")
+        raise QuantityError(f"expected {what} such as {example}, got {shown(value)}")
     try:
         number = float(value if match is None else match["number"])
     except OverflowError:  # an integer of more than 308 digits
         number = math.inf
     if not math.isfinite(number):
-        raise QuantityError(f"expected {what} such as {example}, a finite one, got {value!r}")
+        raise QuantityError(f"expected {what} such as {example}, a finite one, got {shown(value)}")
     return number, "" if match is None else match["unit"]
 
 
-def _scaled(value: object, units: dict[str, float], plain: float, what: str, example: str) -> float:
+def _scaled(value: object, units: dict[str, float], most: float, what: str, example: str) -> float:
+    """A number with its unit; one beyond what can be meant is refused, for later sums would not be finite."""
     number, unit = _split(value, what, example)
-    if unit == "":
-        return number * plain
-    if unit not in units:
+    if unit and unit not in units:
         known = ", ".join(units)
         raise QuantityError(
-            f"{value!r} has the unit {unit!r}, expected {what} such as {example} (units: {known})"
+            f"{shown(value)} has the unit {unit!r}, expected {what} such as {example} (units: {known})"
         )
-    return number * units[unit]
+    found = number * units[unit] if unit else number
+    if abs(found) > most:
+        raise QuantityError(f"{shown(value)} is too big for {what}, expected one such as {example}")
+    return found
 
 
 def duration_s(value: object) -> float:
     """Read a duration such as "250 ms", "5 s", "10 min" or "1 h"; a plain number is in seconds."""
-    return _scaled(value, DURATION_UNITS_S, 1.0, "a duration", '"5 s"')
+    return _scaled(value, DURATION_UNITS_S, LONGEST_S, "a duration", '"5 s"')
 
 
 def memory_mib(value: object) -> int:
     """Read an amount of memory such as "512 MiB" or "2 GiB"; a plain number is in MiB."""
-    return round(_scaled(value, MEMORY_UNITS_MIB, 1.0, "an amount of memory", '"2 GiB"'))
+    return round(_scaled(value, MEMORY_UNITS_MIB, MOST_MEMORY_MIB, "an amount of memory", '"2 GiB"'))
 
 
 def rate_per_s(value: object) -> float:
     """Read a rate such as "100/s" or "6000/min"; a plain number is per second."""
-    return _scaled(value, RATE_UNITS_PER_S, 1.0, "a rate", '"100/s"')
+    return _scaled(value, RATE_UNITS_PER_S, MOST_PER_S, "a rate", '"100/s"')
 
 
 def ratio(value: object) -> float:
     """Read a ratio such as 0.8 or "80 %"."""
-    return _scaled(value, {"%": 0.01}, 1.0, "a ratio", '0.8 or "80 %"')
+    return _scaled(value, {"%": 0.01}, MOST_PER_S, "a ratio", '0.8 or "80 %"')
+
+
+def number(value: object) -> float:
+    """Read a plain number such as 2 or 0.5, or a share such as "80 %"."""
+    return _scaled(value, {"%": 0.01}, math.inf, "a number", "2 or 0.5")
+
+
+READERS: dict[str, Callable[[object], float]] = {
+    "_per_s": rate_per_s,
+    "_s": duration_s,
+    "_mib": memory_mib,
+    "_ratio": ratio,
+}
+"""How the value of a name is read: the end of the name says its unit; the longer ends come first."""
+
+
+def reader_of(name: str) -> Callable[[object], float] | None:
+    """What reads a value of this name, by the unit the name ends in; None where it ends in none."""
+    return next((read for end, read in READERS.items() if name.endswith(end)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +140,27 @@ def price(value: object) -> Price:
     if isinstance(value, Price):
         return value
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        amount = Decimal(str(value))
-        if not amount.is_finite():
-            raise QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {value!r}')
-        return Price(amount, None)
-    match = _PRICE.match(value) if isinstance(value, str) else None
+        return Price(_money(value, value), None)
+    match = _PRICE.match(value) if isinstance(value, str) and len(value) <= _LONGEST_TEXT else None
     if match is None:
-        raise QuantityError(f'expected a price such as "0.10 USD/h", got {value!r}')
+        raise QuantityError(f'expected a price such as "0.10 USD/h", got {shown(value)}')
     span = match["span"]
     if span is not None and span.lower() != "btu" and span not in DURATION_UNITS_S:
-        raise QuantityError(f'{value!r} is for a {span!r}, expected a price such as "0.10 USD/h" or "3/BTU"')
-    if float(match["number"]) in (math.inf, -math.inf):
-        raise QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {value!r}')
-    amount = Decimal(match["number"]) if float(match["number"]) else Decimal(0)
+        raise QuantityError(
+            f'{shown(value)} is for a {span!r}, expected a price such as "0.10 USD/h" or "3/BTU"'
+        )
     per_s = None if span is None or span.lower() == "btu" else DURATION_UNITS_S[span]
-    return Price(amount, per_s, match["currency"] or "")
+    return Price(_money(match["number"], value), per_s, match["currency"] or "")
+
+
+def _money(number: int | float | Decimal | str, written: object) -> Decimal:
+    """An exact amount; one beyond what can be meant is refused, one too small to be told from 0 is 0."""
+    wrong = QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {shown(written)}')
+    if isinstance(number, int) and abs(number) > MOST_MONEY:
+        raise wrong  # before its digits are written out, which may be many
+    if not abs(float(number)) <= float(MOST_MONEY):
+        raise wrong
+    return Decimal(str(number)) if float(number) else Decimal(0)
 
 
 def format_duration(seconds: float) -> str:

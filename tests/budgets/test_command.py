@@ -9,8 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.budget import budget, budgeting_for, source_rates
+from penstock.cli.budget import budget
 from penstock.errors import ConfigurationError, InfeasibleError
+from penstock.runs.assembly import budgeting_for, source_rates
 from penstock.topology import Choice, LatencyBound, Operator, Source, Topology
 
 FILE = """

@@ -10,7 +10,7 @@ from penstock.budgets import Custom, RemoteCost
 from penstock.controller.budgeting import LatencyBudgeting
 from penstock.controller.journal import Journal
 from penstock.controller.loop import NewBudgets
-from penstock.infrastructure.deployment import Deployment
+from penstock.fleet.deployment import Deployment
 from penstock.policies.view import View
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology import (

@@ -16,7 +16,7 @@ from penstock.budgets.graphs import KINDS, random_problem
 from penstock.budgets.greedy import solve_greedy
 from penstock.budgets.hull import solve_hull
 from penstock.budgets.paths import enumerate_paths, solve_path_programme
-from penstock.budgets.problem import Prepared
+from penstock.budgets.pricing import Prepared
 
 
 def paths_of(problem: BudgetProblem) -> list[list[str]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.maven import connector_jars
+from penstock.channels.kafka_jars import connector_jars
 from penstock.errors import ClusterError
-from penstock.spark.folders import cache_folder
+from penstock.machine.folders import cache_folder
 from penstock.spark.settings import end_session, start_session
 
 

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from penstock.channels.feeder import feed, generated_columns
-from penstock.channels.files import batches_in
-from penstock.channels.registry import channel_options, make_channel
+from penstock.channels.batches import batches_in
+from penstock.channels.feeder import FULL_S, feed, generated_columns
 from penstock.channels.sinks import load_function, make_sink, read_results
 from penstock.errors import ConfigurationError
-from penstock.topology.model import Channel, Choice, Operator, Source, Topology
+from penstock.topology.model import Choice, Sink
 
 CONSTANT = Choice("constant", {"level_per_s": 50.0})
 
@@ -72,35 +71,6 @@ def test_a_type_that_cannot_be_generated_is_told_with_those_that_can():
         generated_columns("number long, tags array<string>")
 
 
-TOPOLOGY = Topology("shop", (Source("orders", workload=CONSTANT),), (Operator("check", ("orders",)),))
-
-
-def test_a_channel_is_made_of_its_kind_and_options(tmp_path):
-    made = make_channel(Channel("fast", "files", {"format": "json"}), TOPOLOGY, tmp_path)
-    assert (made.kind, made.exactly_once, made.root) == ("files", True, tmp_path / "fast")
-
-    kafka = make_channel(Channel("k", "kafka"), TOPOLOGY, tmp_path, bootstrap="127.0.0.1:9")
-    assert (kafka.bootstrap, kafka.partitions, kafka.topic("check")) == ("127.0.0.1:9", 50, "shop.k.check")
-
-
-@pytest.mark.parametrize(
-    ("channel", "told"),
-    [
-        (Channel("c", "pigeons"), "unknown kind 'pigeons'; known: files, kafka"),
-        (Channel("c", "files", {"speed": 3}), "unknown option 'speed'; known: format"),
-        (Channel("c", "kafka"), "penstock broker up"),
-    ],
-)
-def test_a_channel_that_cannot_be_made_says_what_would_be_right(tmp_path, channel, told):
-    with pytest.raises(ConfigurationError, match=told):
-        make_channel(channel, TOPOLOGY, tmp_path)
-
-
-def test_every_kind_names_its_options():
-    assert channel_options("files") == ("format", "max_files_per_batch")
-    assert "retention" in channel_options("kafka")
-
-
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
@@ -115,4 +85,35 @@ def test_a_function_that_is_not_there_is_told_with_whose_it_is(reference, told):
 
 
 def test_a_users_sink_is_its_own_function(tmp_path):
-    assert make_sink("json:dumps", tmp_path, "s") is json.dumps
+    sink = Sink("s", ("check",), "json:dumps")
+    assert make_sink(sink, "check", tmp_path, "me") is json.dumps
+
+
+def test_a_batch_that_the_disk_does_not_take_waits_and_is_written_once_there_is_room(tmp_path):
+    folder = tmp_path / "orders" / "unit"
+    obstacle = tmp_path / "orders" / "_writing-000000003"
+    obstacle.parent.mkdir()
+    obstacle.touch()
+    clock, tried = Clock(), []
+
+    def wait(delay_s):
+        clock.now_s += delay_s
+        if delay_s == FULL_S:
+            tried.append(delay_s)
+            if len(tried) == 3:
+                obstacle.unlink()
+
+    count = feed("orders", CONSTANT, "number long", [folder], 1000.0, 2.0, lambda: clock.now_s, wait)
+
+    assert len(tried) == 3
+    assert [r["record_id"] for r in read_results(folder)] == [f"orders-{n:09d}" for n in range(count)]
+
+
+def test_a_feeder_that_is_stopped_while_the_disk_is_full_counts_what_is_written(tmp_path):
+    folder = tmp_path / "orders" / "unit"
+    obstacle = tmp_path / "orders" / "_writing-000000003"
+    obstacle.parent.mkdir()
+    obstacle.touch()
+    calls = iter(range(1000))
+
+    assert run([folder], 2.0, stopped=lambda: next(calls) >= 8) == len(read_results(folder)) == 15

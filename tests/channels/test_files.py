@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from penstock.channels.files import FilesChannel, FilesConsumption, batches_in, log_entries_after, publish
+from penstock.channels.batches import batches_in, publish
+from penstock.channels.files import FilesChannel, FilesConsumption, FilesOptions
 from penstock.channels.model import Stream
-from penstock.errors import ConfigurationError
+from penstock.spark.checkpoints import Checkpoint, log_entries_after
 
 pytestmark = pytest.mark.spark
 
@@ -38,14 +39,14 @@ def start(spark, channel, checkpoint, results, stream=STREAM):
 
 @pytest.mark.parametrize("file_format", ["parquet", "json"])
 def test_what_is_appended_is_read_once_with_ids_and_times(spark, tmp_path, file_format):
-    channel = FilesChannel(tmp_path / "c", format=file_format)
+    channel = FilesChannel(tmp_path / "c", FilesOptions(format=file_format))
     channel.prepare(spark, [STREAM])
     results = []
     query = start(spark, channel, tmp_path / "check", results)
     try:
-        channel.append(a_batch(spark, range(5)), [STREAM], 0)
+        channel.append(a_batch(spark, range(5)), [STREAM], 0, "me")
         query.processAllAvailable()
-        channel.append(a_batch(spark, range(5, 8)), [STREAM], 1)
+        channel.append(a_batch(spark, range(5, 8)), [STREAM], 1, "me")
         query.processAllAvailable()
     finally:
         query.stop()
@@ -58,13 +59,13 @@ def test_what_is_appended_is_read_once_with_ids_and_times(spark, tmp_path, file_
 def test_a_batch_written_again_is_dropped_also_after_it_was_cleaned(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
     results = []
-    channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
-    channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
+    channel.append(a_batch(spark, [1, 2]), [STREAM], 4, "me")
+    channel.append(a_batch(spark, [1, 2]), [STREAM], 4, "me")
     query = start(spark, channel, tmp_path / "check", results)
     try:
         query.processAllAvailable()
         assert channel.consumption(STREAM, tmp_path / "check").clean() > 0
-        channel.append(a_batch(spark, [1, 2]), [STREAM], 4)
+        channel.append(a_batch(spark, [1, 2]), [STREAM], 4, "me")
         query.processAllAvailable()
     finally:
         query.stop()
@@ -77,7 +78,7 @@ def test_finished_files_are_deleted_and_the_query_restarts_without_them(spark, t
     results = []
     checkpoint = tmp_path / "check"
     for round_number in range(3):
-        channel.append(a_batch(spark, [round_number]), [STREAM], round_number)
+        channel.append(a_batch(spark, [round_number]), [STREAM], round_number, "me")
         query = start(spark, channel, checkpoint, results)
         query.processAllAvailable()
         query.stop()
@@ -89,7 +90,7 @@ def test_finished_files_are_deleted_and_the_query_restarts_without_them(spark, t
 
 def test_every_consumer_has_its_own_copy_of_the_same_bytes(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
-    channel.append(a_batch(spark, [1]), [STREAM, OTHER], 0)
+    channel.append(a_batch(spark, [1]), [STREAM, OTHER], 0, "me")
     results = []
     query = start(spark, channel, tmp_path / "check", results)
     query.processAllAvailable()
@@ -100,30 +101,30 @@ def test_every_consumer_has_its_own_copy_of_the_same_bytes(spark, tmp_path):
     channel.consumption(STREAM, tmp_path / "check").clean()
 
     assert len(list(batches_in(channel.folder(OTHER))[0].path.iterdir())) == 1
-    assert channel.consumption(OTHER, tmp_path / "none").waiting() == 1
+    assert channel.consumption(OTHER, tmp_path / "none").backlog().waiting == 1
 
 
 def test_waiting_counts_records_of_no_started_batch(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
     consumption = channel.consumption(STREAM, tmp_path / "check")
-    assert consumption.waiting() == 0
-    channel.append(a_batch(spark, range(7)), [STREAM], 0)
-    assert consumption.waiting() == 7
+    assert consumption.backlog().waiting == 0
+    channel.append(a_batch(spark, range(7)), [STREAM], 0, "me")
+    assert consumption.backlog().waiting == 7
 
     query = start(spark, channel, tmp_path / "check", [])
     query.processAllAvailable()
     query.stop()
-    assert consumption.waiting() == 0
+    assert consumption.backlog().waiting == 0
 
-    channel.append(a_batch(spark, range(7, 10)), [STREAM], 1)
-    assert consumption.waiting() == 3
+    channel.append(a_batch(spark, range(7, 10)), [STREAM], 1, "me")
+    assert consumption.backlog().waiting == 3
 
 
 def test_a_micro_batch_can_be_read_again_from_the_checkpoint(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
     query = start(spark, channel, tmp_path / "check", [])
     for batch_id in range(3):
-        channel.append(a_batch(spark, [batch_id]), [STREAM], batch_id)
+        channel.append(a_batch(spark, [batch_id]), [STREAM], batch_id, "me")
         query.processAllAvailable()
     query.stop()
 
@@ -134,7 +135,7 @@ def test_a_micro_batch_can_be_read_again_from_the_checkpoint(spark, tmp_path):
 
 def test_an_empty_batch_leaves_nothing(spark, tmp_path):
     channel = FilesChannel(tmp_path / "c")
-    channel.append(a_batch(spark, []), [STREAM], 0)
+    channel.append(a_batch(spark, []), [STREAM], 0, "me")
 
     assert batches_in(channel.folder(STREAM)) == []
 
@@ -152,12 +153,7 @@ def test_a_crash_between_two_consumers_is_made_good_by_writing_again(tmp_path):
 
 
 def test_a_folder_that_does_not_exist_has_nothing_waiting(tmp_path):
-    assert FilesConsumption(tmp_path / "no", tmp_path / "none").waiting() == 0
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="expected a format out of"):
-        FilesChannel(tmp_path, format="csv")
+    assert FilesConsumption(tmp_path / "no", tmp_path / "none").backlog().waiting == 0
 
 
 def test_a_batchs_name_says_from_when_its_records_are(tmp_path):
@@ -177,7 +173,7 @@ def test_parquet_tells_the_same_by_its_footers(spark, tmp_path):
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     channel = FilesChannel(tmp_path / "c")
 
-    channel.append(a_batch(spark, range(5)), [STREAM], 0)
+    channel.append(a_batch(spark, range(5)), [STREAM], 0, "me")
 
     (batch,) = batches_in(channel.folder(STREAM))
     assert batch.span_s == (1_700_000_000.0, 1_700_000_004.0)
@@ -191,7 +187,52 @@ def test_a_compacted_log_is_read_from_its_end_as_far_as_needed(tmp_path):
     log = tmp_path / "999.compact"
     log.write_text("v1\n" + "\n".join(json.dumps(entry) for entry in entries))
 
-    assert log_entries_after(log, 997) == entries[-4:]
-    assert log_entries_after(log, -1) == entries
+    logged = [(f"/c/batch-{n:09d}-1r-1f/part", n, n // 2) for n in range(2000)]
+    assert log_entries_after(log, 997) == logged[-4:]
+    assert log_entries_after(log, -1) == logged
     assert log_entries_after(log, 999) == []
     assert log_entries_after(tmp_path / "1000", 999) == []
+
+
+def test_the_log_of_a_source_is_shortened_and_the_query_goes_on_without_loss_or_double(
+    spark, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
+    channel, checkpoint, results = FilesChannel(tmp_path / "c"), tmp_path / "check", []
+    sizes = []
+    for round_number in range(2):
+        query = start(spark, channel, checkpoint, results)
+        for number in range(11 * round_number, 11 * (round_number + 1)):
+            channel.append(a_batch(spark, [number]), [STREAM], number, "me")
+            query.processAllAvailable()
+        query.stop()
+        consumption = channel.consumption(STREAM, checkpoint)
+        consumption.clean()
+        assert consumption.overgrown
+        consumption.shorten()
+        sizes.append(Checkpoint(checkpoint).source_log(0).newest_size())
+        assert channel.consumption(STREAM, checkpoint).taken() == 11 * (round_number + 1)
+        assert not channel.consumption(STREAM, checkpoint).overgrown
+
+    assert sorted(row[2] for row in results) == list(range(22))
+    assert max(sizes) < 300, "only what is not finished stays"
+
+
+def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
+    folder, log = tmp_path / "c", tmp_path / "check" / "sources" / "0"
+    log.mkdir(parents=True)
+    entries = []
+    for number in range(10):
+        batch = folder / f"batch-{number:09d}-1r-1f"
+        batch.mkdir(parents=True)
+        (batch / "part").touch()
+        entries.append(json.dumps({"path": f"file://{batch}/part", "timestamp": 1, "batchId": number}))
+    (log / "9.compact").write_text("\n".join(["v1", *entries]))
+    consumption = FilesConsumption(folder, tmp_path / "check")
+    assert consumption.overgrown
+
+    consumption.shorten()
+
+    assert not consumption.overgrown
+    assert len(log_entries_after(log / "9.compact", -1)) == 10, "nothing is finished: all of it stays"

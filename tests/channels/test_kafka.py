@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import pytest
 
 from penstock.channels.broker import Broker, listens
-from penstock.channels.kafka import KafkaChannel, OffsetHistory, waiting_of
-from penstock.channels.maven import broker_jars
-from penstock.channels.model import Stream
+from penstock.channels.kafka import KafkaChannel, KafkaOptions
+from penstock.channels.kafka_jars import broker_jars
+from penstock.channels.kafka_offsets import KafkaConsumption, OffsetHistory
+from penstock.channels.model import FinishedBatch, Stream
 from penstock.errors import ClusterError
-from penstock.spark.folders import cache_folder
-from penstock.spark.java import find_java
+from penstock.machine.folders import cache_folder
+from penstock.machine.java import find_java
+from penstock.machine.processes import wait_until
+from penstock.spark.checkpoints import Checkpoint
+from penstock.spark.gateway.kafka_admin import KafkaAdmin
 
 from .test_files import a_batch
 
@@ -39,7 +44,8 @@ def broker(kafka_jars, tmp_path_factory):
 
 
 def channel_of(broker, prefix, **options):
-    return KafkaChannel(broker.record().bootstrap, prefix=prefix, partitions=2, **options)
+    readers = {STREAM.producer: (STREAM.consumer,)}
+    return KafkaChannel(KafkaOptions(**options), broker.record().bootstrap, prefix, 2, readers)
 
 
 def test_topics_are_made_once_with_partitions_and_records_keep_ids_and_times(spark, broker, tmp_path):
@@ -47,7 +53,7 @@ def test_topics_are_made_once_with_partitions_and_records_keep_ids_and_times(spa
     channel.prepare(spark, [STREAM])
     channel.prepare(spark, [STREAM])
     batch = a_batch(spark, range(20))
-    channel.append(batch, [STREAM], 0)
+    channel.append(batch, [STREAM], 0, "me")
     results = []
 
     query = (
@@ -63,7 +69,6 @@ def test_topics_are_made_once_with_partitions_and_records_keep_ids_and_times(spa
     assert {(row.record_id, row.source_time, row.number) for row in results} == {
         tuple(row) for row in batch.collect()
     }
-    assert waiting_of(progress["sources"][0]) == 0
     end = progress["sources"][0]["endOffset"]
     assert set((json.loads(end) if isinstance(end, str) else end)["once.upper"]) == {"0", "1"}
     again = channel.read_batch(spark, STREAM, tmp_path / "check", progress["batchId"])
@@ -81,7 +86,7 @@ def test_a_batch_written_again_is_there_twice_and_deduplicated_by_choice(spark, 
         .start()
     )
     for _ in range(2):
-        channel.append(a_batch(spark, range(5)), [STREAM], 0)
+        channel.append(a_batch(spark, range(5)), [STREAM], 0, "me")
         query.processAllAvailable()
     query.stop()
 
@@ -91,18 +96,17 @@ def test_a_batch_written_again_is_there_twice_and_deduplicated_by_choice(spark, 
 def test_a_killed_broker_comes_back_at_its_address_with_its_records(spark, broker):
     channel = channel_of(broker, "killed")
     channel.prepare(spark, [STREAM])
-    channel.append(a_batch(spark, range(3)), [STREAM], 0)
+    channel.append(a_batch(spark, range(3)), [STREAM], 0, "me")
     before = broker.record()
-    os.kill(before.pid, signal.SIGKILL)
-    broker._child.wait(10)
-    assert not listens(before.port)
+    os.kill(before.process.pid, signal.SIGKILL)
+    assert wait_until(lambda: not listens(before.port), 10)
 
     after = broker.start()
 
-    assert (after.bootstrap, after.pid != before.pid) == (before.bootstrap, True)
+    assert (after.bootstrap, after.process.pid != before.process.pid) == (before.bootstrap, True)
     raw = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", after.bootstrap)
+        .options(**channel._broker())
         .option("subscribe", channel.topic("upper"))
         .load()
     )
@@ -110,16 +114,26 @@ def test_a_killed_broker_comes_back_at_its_address_with_its_records(spark, broke
 
 
 @pytest.mark.parametrize(
-    ("latest", "end", "waiting"),
+    ("latest", "backlog"),
     [
-        ({"t": {"0": 10, "1": 5}}, {"t": {"0": 7, "1": 5}}, 3),
-        ('{"t": {"0": 10}}', '{"t": {"0": 4}}', 6),
-        ({"t": {"0": 2}}, None, 2),
-        (None, None, 0),
+        ({"t": {"0": 10, "1": 5}}, (3, 6)),
+        ('{"t": {"0": 10, "1": 5}}', (3, 6)),
+        ({"other": {"0": 10}}, (0, 6)),
+        (None, (0, 6)),
     ],
 )
-def test_waiting_is_latest_minus_end(latest, end, waiting):
-    assert waiting_of({"latestOffset": latest, "endOffset": end}) == waiting
+def test_waiting_is_latest_minus_what_is_started_and_that_is_in_service(tmp_path, latest, backlog):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "commits").mkdir()
+    for number, ends in enumerate(({"0": 4, "1": 2}, {"0": 7, "1": 5})):
+        (tmp_path / "offsets" / str(number)).write_text("v1\n{}\n" + json.dumps({"t": ends}))
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    consumption = KafkaConsumption("t", "reader", Checkpoint(tmp_path))
+    source = {"description": "KafkaV2[Subscribe[t]]", "latestOffset": latest, "endOffset": {"t": {"0": 7}}}
+
+    consumption.note(FinishedBatch(0, 1.0, 2.0, [source]))
+
+    assert consumption.backlog() == backlog
 
 
 def a_source(latest, end, rows):
@@ -163,3 +177,119 @@ def test_records_of_a_task_that_ran_twice_count_once():
     found = history.note(12.0, 13.0, {**a_source(100, 100, 170), "startOffset": {"t": {"0": 0}}})
 
     assert sum(records for _, records in found) == pytest.approx(100.0)
+
+
+def raw_write(spark, broker, topic, values):
+    frame = spark.createDataFrame([(value,) for value in values], "value string")
+    options = {**channel_of(broker, "raw")._broker(), "topic": topic}
+    frame.write.format("kafka").options(**options).save()
+
+
+def query_of(channel, spark, checkpoint, results, left_out=(), stream=STREAM):
+    writer = channel.read(spark, stream, left_out).writeStream
+    writer = writer.foreachBatch(lambda found, number: results.extend(found.collect()))
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def test_malformed_json_is_a_fault_with_a_name_and_not_a_row_of_nulls(spark, broker, tmp_path):
+    channel, results = channel_of(broker, "malformed"), []
+    channel.prepare(spark, [STREAM])
+    channel.append(a_batch(spark, [1]), [STREAM], 0, "me")
+    raw_write(spark, broker, channel.topic("upper"), ['{"record_id": "r2", "numb', '{"number": 3}'])
+    query = query_of(channel, spark, tmp_path / "check", results)
+    with pytest.raises(Exception, match=r"upper: record .*(cannot be read|has no record_id)"):
+        query.processAllAvailable()
+
+    bad = channel.read_batch(spark, STREAM, tmp_path / "check", 0).filter("penstock_problem is not null")
+    names = [row.record_id for row in bad.collect()]
+    assert sorted(name.split("-")[0] for name in names) == ["malformed", "without"]
+
+    again = query_of(channel, spark, tmp_path / "check", results, names)
+    again.processAllAvailable()
+    again.stop()
+    assert [row.number for row in results] == [1]
+
+
+def earliest(spark, broker, topic):
+    raw = spark.read.format("kafka").options(**channel_of(broker, "raw")._broker())
+    return raw.option("subscribe", topic).load().count()
+
+
+def test_a_record_stays_until_every_reader_is_done_with_it(spark, broker, tmp_path):
+    readers = {"upper": ("counting", "archive")}
+    channel = KafkaChannel(KafkaOptions(), broker.record().bootstrap, "kept", 2, readers)
+    other = Stream("upper", "archive", "number long")
+    channel.prepare(spark, [STREAM])
+    channel.append(a_batch(spark, range(10)), [STREAM], 0, "me")
+
+    counting = query_of(channel, spark, tmp_path / "counting", [])
+    counting.processAllAvailable()
+    counting.stop()
+    assert channel.consumption(STREAM, tmp_path / "counting", spark).clean() == 0
+    assert earliest(spark, broker, channel.topic("upper")) == 10, "the archive has not read them"
+
+    archive = query_of(channel, spark, tmp_path / "archive", [], stream=other)
+    archive.processAllAvailable()
+    archive.stop()
+    assert channel.consumption(other, tmp_path / "archive", spark).clean() == 10
+    assert earliest(spark, broker, channel.topic("upper")) == 0
+
+    channel.append(a_batch(spark, [10]), [STREAM], 1, "me")
+    results = []
+    counting = query_of(channel, spark, tmp_path / "counting", results)
+    counting.processAllAvailable()
+    counting.stop()
+    assert [row.number for row in results] == [10], "what was deleted had been read"
+
+
+def lose(spark, channel, records):
+    """Delete records at the broker that nobody has read."""
+    with KafkaAdmin(spark, channel.bootstrap, channel.client) as admin:
+        admin.delete_before(channel.topic("upper"), records)
+
+
+@pytest.mark.parametrize("choice", ["stop", "go on"])
+def test_lost_records_stop_the_unit_with_their_offsets_unless_chosen_otherwise(
+    spark, broker, tmp_path, choice
+):
+    options = KafkaOptions(on_data_loss=choice)
+    channel = KafkaChannel(options, broker.record().bootstrap, f"lost-{choice[:2]}", 1)
+    channel.prepare(spark, [STREAM])
+    channel.append(a_batch(spark, range(3)), [STREAM], 0, "me")
+    first = query_of(channel, spark, tmp_path / "check", [])
+    first.processAllAvailable()
+    first.stop()
+    channel.append(a_batch(spark, range(3, 9)), [STREAM], 1, "me")
+    lose(spark, channel, {0: 7})
+
+    results = []
+    query = query_of(channel, spark, tmp_path / "check", results)
+    if choice == "go on":
+        query.processAllAvailable()
+        query.stop()
+        assert len(results) == 2
+        return
+    with pytest.raises(Exception, match="lost") as error:
+        query.processAllAvailable()
+    assert channel.is_loss(str(error.value))
+    assert not channel.is_outage(str(error.value))
+    assert re.search(r"\b3\b", str(error.value)), "the error names the offsets"
+
+
+def test_a_broker_that_does_not_answer_is_told_by_cleaning_and_asked_again_later(spark, tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n" + json.dumps({"t": {"0": 4}}))
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    asked = []
+
+    def admin():
+        asked.append(1)
+        return KafkaAdmin(spark, "127.0.0.1:9", patience_s=0.5)
+
+    consumption = KafkaConsumption("t", "reader", Checkpoint(tmp_path), ("reader",), admin)
+
+    with pytest.raises(ClusterError, match="is the broker up"):
+        consumption.clean()
+    assert consumption.clean() == 0, "not at once again"
+    assert len(asked) == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.channels.files import ArrivedFile, FilesConsumption, note_offset_lines
+from penstock.channels.files import FilesConsumption
+from penstock.channels.model import Arrival
+from penstock.spark.checkpoints import Checkpoint
 
 
 def a_run_of_three_batches(root: Path) -> tuple[Path, Path, Path]:
@@ -37,17 +39,16 @@ def a_run_of_three_batches(root: Path) -> tuple[Path, Path, Path]:
 
 def test_the_line_written_down_for_a_folder_is_used(tmp_path: Path) -> None:
     checkpoint, slow, fast = a_run_of_three_batches(tmp_path)
-    note_offset_lines(
-        checkpoint,
+    Checkpoint(checkpoint).note_places(
         [f"FileSource[{slow}/batch-*]", f"FileSource[{slow}/batch-*]", f"FileSource[{fast}/batch-*]"],
     )
-    assert FilesConsumption(slow, checkpoint).counted() == (0, 0)
-    assert FilesConsumption(fast, checkpoint).counted() == (0, 10)
-    assert FilesConsumption(fast, checkpoint).arrivals(1) == [ArrivedFile(2.0, 10.0)]
+    assert FilesConsumption(slow, checkpoint).backlog() == (0, 0)
+    assert FilesConsumption(fast, checkpoint).backlog() == (0, 10)
+    assert FilesConsumption(fast, checkpoint).arrivals(1) == [Arrival(2.0, 10.0)]
     assert FilesConsumption(slow, checkpoint).arrivals(1) == []
     assert FilesConsumption(fast, checkpoint).clean() == 2
 
 
 def test_without_it_a_source_and_its_line_have_the_same_number(tmp_path: Path) -> None:
     checkpoint, slow, _ = a_run_of_three_batches(tmp_path)
-    assert FilesConsumption(slow, checkpoint).counted() == (0, 0)
+    assert FilesConsumption(slow, checkpoint).backlog() == (0, 0)

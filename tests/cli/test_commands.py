@@ -18,8 +18,10 @@ from penstock.cli.main import main
 SMALLEST = Path(__file__).parents[2] / "examples" / "topologies" / "smallest.yaml"
 
 
-def penstock(*arguments: str | Path, folder: Path, expect: int = 0, own_process: bool = False) -> str:
-    """Run the command in a folder; what it printed.
+def penstock(
+    *arguments: str | Path, folder: Path, expect: int | tuple[int, ...] = 0, own_process: bool = False
+) -> str:
+    """Run the command in a folder; what it printed. `expect` are the exit codes that are right.
 
     In this process as a rule: to import everything anew takes longer than most commands do.
     """
@@ -38,7 +40,7 @@ def penstock(*arguments: str | Path, folder: Path, expect: int = 0, own_process:
         ):
             code = _left_with(main)
         said = printed.getvalue()
-    assert code == expect, said
+    assert code in (expect if isinstance(expect, tuple) else (expect,)), said
     assert "Traceback" not in said
     return said
 
@@ -127,11 +129,14 @@ def test_wrong_prices_of_an_experiment_are_told(
 
 
 def test_compare_puts_policies_and_billing_units_side_by_side(tmp_path: Path) -> None:
-    penstock(
+    shown = penstock(
         "compare", SMALLEST, "--policies", "threshold:up_queue=20,down_queue=2,rate", "--btus", "10 min,1 h",
         "--seeds", "1", "--duration", "10 min", "--out", "here", folder=tmp_path,
     )  # fmt: skip
     rows = json.loads((tmp_path / "here" / "summary.json").read_text())
+    kept = [row for row in rows if row["real_time"] >= 0.99]
+    best = min(kept, key=lambda row: row["cost"], default=None)
+    assert (f"within the SLO: {best['policy']}" if best else "none keeps") in " ".join(shown.split())
     assert [(row["policy"], row["btu_s"]) for row in rows] == [
         ("threshold:up_queue=20,down_queue=2", 600), ("threshold:up_queue=20,down_queue=2", 3600),
         ("rate", 600), ("rate", 3600),
@@ -145,7 +150,7 @@ def test_compare_puts_policies_and_billing_units_side_by_side(tmp_path: Path) ->
         (("simulate", "missing.yaml"), "missing.yaml"),
         (("simulate", str(SMALLEST), "--policy", "treshold"), 'did you mean "threshold"'),
         (("simulate", str(SMALLEST), "--policy", "threshold:up=3"), "known: down_queue, up_queue"),
-        (("simulate", str(SMALLEST), "--filter", "kalmann"), "did you mean 'kalman'"),
+        (("simulate", str(SMALLEST), "--filter", "kalmann"), 'did you mean "kalman"'),
         (("simulate", str(SMALLEST), "--duration", "ten"), "expected a duration"),
         (("simulate", str(SMALLEST), "--out", "/proc/nowhere"), "cannot make the folder"),
         (("compare", str(SMALLEST), "--seeds", "0"), "at least one seed"),

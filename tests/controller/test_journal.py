@@ -12,11 +12,10 @@ from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.schema import CreateTable
 
 from penstock.controller.guards import Verdict
-from penstock.controller.journal import TICKS, Journal, TickRecord, enacted_kinds
+from penstock.controller.journal import Journal, TickRecord, enacted_kinds
+from penstock.controller.journal.tables import RECORDS
 from penstock.errors import JournalError
-from penstock.infrastructure.leases import Charge, Lease
-from penstock.monitoring.measurements import Measurement, Signal
-from penstock.policies.actions import (
+from penstock.fleet.actions import (
     Hold,
     LeaseHost,
     MigrateInstance,
@@ -25,6 +24,9 @@ from penstock.policies.actions import (
     StartInstance,
     StopInstance,
 )
+from penstock.fleet.lives import Life
+from penstock.infrastructure.leases import Charge, Lease
+from penstock.monitoring.measurements import Measurement, Signal
 
 LEASE = Lease("c-h1", "c", "m", 15.0, 600.0, Decimal("0.016666666667"), 1, None, "EUR")
 SIGNAL = Signal(
@@ -64,6 +66,11 @@ TICK = TickRecord(
     budgets={"a": 0.75},
     budget_reason="first",
     notices=("host c-h0 crashed",),
+    lives=(
+        Life("host", "c-h1", 15.0, "requested", payload={"site": "c", "address": None}),
+        Life("instance", "b-3", 15.0, "stopped", over=True),
+    ),
+    settings={"topology": "name: x"},
 )
 
 
@@ -83,7 +90,10 @@ def test_everything_written_is_read_back_equal(tmp_path: Path, buffered: bool) -
         restored = journal.restore(40)
         assert restored is not None
         assert restored.leases == (LEASE,)
-        assert restored.charges == TICK.charges
+        assert journal.charges() == TICK.charges
+        assert [charge.amount for charge in restored.charges] == [TICK.charges[0].amount]
+        assert restored.lives == TICK.lives[:1]
+        assert journal.recall("topology") == "name: x"
         assert restored.signals == (SIGNAL, UNKNOWN)
         assert restored.intended == ACTIONS
         assert restored.actions == ()
@@ -99,7 +109,7 @@ def test_everything_written_is_read_back_equal(tmp_path: Path, buffered: bool) -
 
 
 def written(journal: Journal) -> dict[str, list[dict[str, object]]]:
-    tables = ("tick", "observation", "action", "lease", "charge", "budget", "notice")
+    tables = ("tick", "observation", "action", "lease", "charge", "budget", "notice", "life")
     return {table: journal.rows(table) for table in tables}
 
 
@@ -128,10 +138,11 @@ def test_confirmed_actions_are_enacted_and_failed_ones_are_not(tmp_path: Path) -
         assert restored is not None
         assert restored.intended == ()
         assert restored.actions == tuple((15.0, a) for a in ACTIONS if getattr(a, "instance", "") != "a-1")
+        assert restored.scalings == {"a": 1, "b": 1}
         counts = enacted_kinds(journal.rows("action"))
         assert counts == {
             "LeaseHost": 1, "ProlongLease": 1, "ReleaseHost": 1, "StartInstance": 1, "StopInstance": 1,
-            "MigrateInstance": 1,
+            "MigrateInstance": 1, "ResizeInstance": 0,
         }  # fmt: skip
         journal.close()
 
@@ -162,6 +173,37 @@ def test_only_the_last_signals_of_each_unit_are_taken_up(tmp_path: Path) -> None
     assert [(s.unit, s.at_s) for s in restored.signals] == [
         (unit, at_s) for unit in "ab" for at_s in (105.0, 120.0, 135.0)
     ]
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_the_newest_entry_of_every_life_that_is_not_over_is_taken_up(tmp_path: Path, buffered: bool) -> None:
+    told = (
+        (Life("instance", "a-1", 0.0, "requested"), Life("host", "a-1", 0.0, "up")),
+        (Life("unit", "a", 15.0, "running", payload={"revision": 2, "of": [1.5, "x", None]}),),
+        (Life("host", "c-h1", 30.0, "released", over=True), Life("instance", "a-1", 30.0, "running")),
+        (Life("host", "c-h1", 45.0, "requested"), Life("unit", "b", 45.0, "gone", over=True)),
+    )
+    with a_journal(tmp_path, buffered=buffered) as journal:
+        for number, lives in enumerate(told):
+            journal.record(TickRecord(15.0 * number, True, 1, 1, 0, 0, Decimal(0), lives=lives))
+    with a_journal(tmp_path) as journal:
+        restored = journal.restore(40)
+    assert restored is not None
+    assert restored.lives == (told[2][1], told[0][1], told[1][0], told[3][0])
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_setting_is_its_newest_value_of_this_run(tmp_path: Path, buffered: bool) -> None:
+    with a_journal(tmp_path, buffered=buffered) as journal:
+        assert journal.recall("plan") is None
+        journal.remember("plan", {"feed": True, "drain_s": [1.5, None]})
+        assert journal.recall("plan") == {"feed": True, "drain_s": [1.5, None]}
+        journal.remember("plan", "shorter")
+        assert journal.recall("plan") == "shorter"
+        journal.record(TickRecord(0.0, True, 1, 1, 0, 0, Decimal(0), settings={"anchor": 1.7e9 + 0.123456}))
+    with a_journal(tmp_path) as journal, Journal(tmp_path / "journal.db", "other") as other:
+        assert (journal.recall("plan"), journal.recall("anchor")) == ("shorter", 1.7e9 + 0.123456)
+        assert other.recall("plan") is None
 
 
 def test_two_runs_in_one_file_do_not_see_each_other(tmp_path: Path) -> None:
@@ -226,8 +268,8 @@ def test_a_read_only_database_is_told_and_keeps_what_was_not_written(tmp_path: P
 def test_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
     journal = a_journal(tmp_path)
     journal.record(TICK)
-    pages = journal._connection.execute(sa.text("PRAGMA page_count")).scalar_one()
-    journal._connection.execute(sa.text(f"PRAGMA max_page_count={pages + 2}"))
+    pages = journal._database.connection.execute(sa.text("PRAGMA page_count")).scalar_one()
+    journal._database.connection.execute(sa.text(f"PRAGMA max_page_count={pages + 2}"))
     big = TickRecord(30.0, True, 9, 9, 0, 0, Decimal(0), leases=(LEASE.ended(30.0),), notices=("x" * 50_000,))
     with pytest.raises(JournalError, match="database or disk is full"):
         journal.record(big)
@@ -235,7 +277,7 @@ def test_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None
         assert len(reader.rows("tick")) == 1
         assert reader.leases() == (LEASE,)
     # Room again: what could not be written was kept, and is written once.
-    journal._connection.execute(sa.text("PRAGMA max_page_count=100000"))
+    journal._database.connection.execute(sa.text("PRAGMA max_page_count=100000"))
     journal.flush()
     with a_journal(tmp_path) as reader:
         assert len(reader.rows("tick")) == 2
@@ -252,7 +294,7 @@ def test_a_database_out_of_reach_is_told_without_the_password(url: str) -> None:
 
 def test_every_table_can_be_made_and_written_in_postgresql() -> None:
     dialect = psycopg.dialect()
-    for table in TICKS.metadata.sorted_tables:
+    for table in RECORDS:
         assert "SERIAL" in str(CreateTable(table).compile(dialect=dialect))
         insert = table.insert().inline().compile(dialect=dialect, column_keys=["run", "at_s"])
         assert not insert.positional
@@ -260,13 +302,12 @@ def test_every_table_can_be_made_and_written_in_postgresql() -> None:
         assert "RETURNING" not in str(insert)
 
 
-def test_a_postgresql_server_keeps_a_journal_by_its_url() -> None:
-    url = os.environ.get("PENSTOCK_TEST_POSTGRESQL")
-    if not url:
-        pytest.skip("no PostgreSQL server: set PENSTOCK_TEST_POSTGRESQL to the URL of an empty database")
-    with Journal(url, f"test-{os.getpid()}") as journal:
+def test_a_postgresql_server_keeps_a_journal_by_its_url(server: str) -> None:
+    with Journal(server, f"test-{os.getpid()}") as journal:
         journal.record(TICK)
         journal.confirm(15.0, {("StartInstance", "a-1"): "no"})
         restored = journal.restore(40)
         assert restored is not None
         assert (restored.leases, restored.signals) == ((LEASE,), (SIGNAL, UNKNOWN))
+        assert restored.lives == TICK.lives[:1]
+        assert journal.recall("topology") == "name: x"

@@ -12,7 +12,8 @@ from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller
 from penstock.controller.warm_start import mean_instances, warm_started
 from penstock.errors import ConfigurationError
-from penstock.experiments.kalman_model import Testbed, TestbedCluster, topology_of
+from penstock.experiments.kalman_model import Testbed, topology_of
+from penstock.experiments.kalman_plane import TestbedPlane
 from penstock.topology.model import Choice, Topology, Unit
 from penstock.workload.patterns import Constant
 
@@ -36,8 +37,8 @@ def last_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(topology: Topology, journal: Journal, until_s: float) -> Controller:
-    cluster = TestbedCluster({"work": (Constant(level_per_s=30.0), 1)}, BED)
-    controller = Controller(topology, cluster, VirtualClock(), journal)
+    plane = TestbedPlane({"work": (Constant(level_per_s=30.0), 1)}, BED)
+    controller = Controller(topology, plane.ground, VirtualClock(), journal)
     controller.run(until_s)
     return controller
 

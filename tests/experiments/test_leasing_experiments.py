@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.assembly import load
-from penstock.experiments import btu, pesp
-from penstock.experiments.ads_clicks import FILE, ads_outcome
-from penstock.experiments.shared_data import shared_file
+from penstock.experiments import pesp
+from penstock.experiments.ads_clicks import ads_outcome
+from penstock.experiments.btu_claims import figures_of, mean_of, wins
+from penstock.experiments.btu_page import tables_as_text, write_page
+from penstock.experiments.btu_paper import PAPER
+from penstock.experiments.btu_runs import BTUS_MIN, POLICIES, Cell, clairvoyant_bounds, outcomes_of
+from penstock.experiments.recordings import CLICKS, TAXIS, Recording, find_recordings
 from penstock.experiments.taxi_rides import LOCATIONS, REPLAY_S, RIDES, drawn_rides
 from penstock.experiments.visp_topology import visp_topology
 from penstock.monitoring.sla import LEVELS
 from penstock.report.figures import write_figures
+from penstock.runs.assembly import load
 from penstock.topology.model import Choice
 
 
@@ -20,14 +24,22 @@ def silent(_: str) -> None:
     """Progress nobody looks at."""
 
 
+def recorded(recording: Recording) -> Path:
+    """The file of a recorded series; the test is skipped where it is absent."""
+    path = find_recordings().find(recording)
+    if path is None:
+        pytest.skip(find_recordings().absent(recording))
+    return path
+
+
 @pytest.fixture(scope="module")
 def outcomes():
-    return btu.outcomes_of(1, silent)
+    return outcomes_of(1, silent, find_recordings())
 
 
 @pytest.mark.slow
 def test_the_trends_of_paper_000_come_out(outcomes):
-    won = btu.wins(outcomes)
+    won = wins(outcomes)
     assert won["compliance"] == (36, 36)
     assert won["resource BTU60"] == (4, 4)
     assert won["total"] == (32, 32)
@@ -35,31 +47,27 @@ def test_the_trends_of_paper_000_come_out(outcomes):
 
 @pytest.mark.slow
 def test_compliance_rises_with_the_billing_unit_and_with_the_level(outcomes):
-    for pattern in btu.PAPER:
-        for policy in btu.POLICIES:
-            for btu_min in btu.BTUS_MIN:
-                ratios = [
-                    btu.mean_of(outcomes, btu.Cell(pattern, policy, btu_min), level) for level in LEVELS
-                ]
+    for pattern in PAPER:
+        for policy in POLICIES:
+            for btu_min in BTUS_MIN:
+                ratios = [mean_of(outcomes, Cell(pattern, policy, btu_min), level) for level in LEVELS]
                 assert ratios == sorted(ratios)
-    means = [
-        sum(btu.mean_of(outcomes, btu.Cell(p, "btu", b), "real_time") for p in btu.PAPER) / 4
-        for b in (10, 60)
-    ]
+    means = [sum(mean_of(outcomes, Cell(p, "btu", b), "real_time") for p in PAPER) / 4 for b in (10, 60)]
     assert means[1] > means[0]
 
 
 @pytest.mark.slow
 def test_tables_and_page_are_written_with_the_papers_values(outcomes, tmp_path):
-    bounds = btu.clairvoyant_bounds()
-    figures = btu.figures_of(outcomes, bounds)
-    text = btu.tables_as_text(outcomes, bounds)
+    bounds = clairvoyant_bounds(find_recordings())
+    figures = figures_of(outcomes, bounds)
+    text = tables_as_text(outcomes, bounds)
     assert "Table 6: random_walk_2" in text
     assert "/ 223.4" in text  # the paper's threshold real-time cost at BTU60
     assert "## Verdict" in text
-    btu._write_page(tmp_path / "report.html", outcomes, bounds, figures, 1)
+    write_page(tmp_path / "report.html", outcomes, bounds, figures, 1, "these walks")
     page = (tmp_path / "report.html").read_text()
     assert "Figure 11" in page
+    assert "these walks" in page
     assert "cdn.plot.ly" not in page.split("<main>")[1]
     write_figures(figures, tmp_path / "summary.json")
     assert json.loads((tmp_path / "summary.json").read_text())[0]["holds"] is True
@@ -67,9 +75,8 @@ def test_tables_and_page_are_written_with_the_papers_values(outcomes, tmp_path):
 
 @pytest.mark.slow
 def test_the_trends_of_paper_003_come_out_on_recorded_rides(tmp_path):
-    if shared_file("beijing_taxi_gps.csv") is None:
-        pytest.skip("needs ../shared/data/beijing_taxi_gps.csv")
-    figures = pesp.run(1, tmp_path, silent)
+    recorded(TAXIS)
+    figures = pesp.run(1, tmp_path, silent, find_recordings())
     assert [figure.holds for figure in figures[:3]] == [True, True, True]
     assert {path.name for path in tmp_path.iterdir()} == {
         "summary.json",
@@ -104,20 +111,9 @@ def test_the_example_file_is_the_topology_of_the_experiment():
     assert load(root / "examples/topologies/factory_model.yaml") == visp_topology(policy=Choice("btu"))
 
 
-def test_walks_are_drawn_where_the_published_ones_are_absent(monkeypatch):
-    monkeypatch.setattr(btu, "shared_file", lambda _: None)
-    said = []
-    found = btu.patterns(said.append)
-    assert found["random_walk_1"] == Choice("random_walk", {"seed": 1})
-    assert "drawn by Eq. (6) with seed 1" in said[0]
-    assert "with seed 2" in btu.walks_used()
-
-
 @pytest.mark.slow
 def test_rate_stays_far_below_static_peak_cost_on_the_click_stream():
-    path = shared_file(FILE)
-    if path is None:
-        pytest.skip(f"needs ../shared/data/{FILE}")
+    path = recorded(CLICKS)
     # Three of the eighteen hours; the benchmark plays all of them.
     length_s = 10_800.0
     static = ads_outcome(path, "static", Choice("fixed", {"instances": 44}), 60.0, length_s)

@@ -16,45 +16,46 @@ pytest.importorskip("PIL")
 pytest.importorskip("rapidocr_onnxruntime")
 pytest.importorskip("fpdf")
 
-from penstock.cli.demo import Factory, FactoryRun, find_factory, run_factory
+from factory.demo import load_of, run_factory, topology_of
+
+from factory import demo, feed, inbox
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState
+from penstock.fleet.deployment import HostState
+from penstock.runs.run import Run
 
 DURATION_S = 16.0
 
 
-@pytest.fixture
-def factory(monkeypatch: pytest.MonkeyPatch) -> Factory:
-    """The example, with its inbox variable put back afterwards."""
-    found = find_factory()
-    monkeypatch.setenv(found.inbox.FOLDER_VARIABLE, "")
-    return found
+@pytest.fixture(autouse=True)
+def _own_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's inbox variable is put back afterwards."""
+    monkeypatch.setenv(inbox.FOLDER_VARIABLE, "")
 
 
-def test_the_demo_has_two_units_or_one_for_each_operator(factory: Factory) -> None:
-    load = factory.load([2, 4], 60.0, 0.5, seed=1)
+def test_the_demo_has_two_units_or_one_for_each_operator() -> None:
+    load = load_of([2, 4], 60.0, 0.5, seed=1)
 
-    usual = factory.topology(load)
-    single = factory.topology(load, single=True)
+    usual = topology_of(load)
+    single = topology_of(load, single=True)
 
     assert [unit.name for unit in usual.units] == ["read", "analyse"]
     assert {unit.operators for unit in single.units} == {(operator.name,) for operator in usual.operators}
     assert {unit.policy for unit in single.units} == {usual.units[0].policy}
 
 
-def test_the_simulated_load_is_the_one_the_feed_emits(factory: Factory) -> None:
-    load = factory.load([2, 4, 2], 90.0, 0.5, seed=1)
-    workload = factory.topology(load).source_by_name["production"].workload
+def test_the_simulated_load_is_the_one_the_feed_emits() -> None:
+    load = load_of([2, 4, 2], 90.0, 0.5, seed=1)
+    workload = topology_of(load).source_by_name["production"].workload
 
-    emitted = sum(1 for _ in factory.feed.emissions(load))
+    emitted = sum(1 for _ in feed.emissions(load))
     expected = sum(workload.parameters["levels_per_s"]) * workload.parameters["hold_s"]
     assert emitted == pytest.approx(expected, rel=0.02)
 
 
-def test_another_policy_and_channel_can_be_chosen(factory: Factory) -> None:
-    load = factory.load([2], 60.0, 0.5, seed=1)
+def test_another_policy_and_channel_can_be_chosen() -> None:
+    load = load_of([2], 60.0, 0.5, seed=1)
 
-    topology = factory.topology(load, policy="threshold", channel="kafka")
+    topology = topology_of(load, policy="threshold", channel="kafka")
 
     assert {unit.policy.name for unit in topology.units} == {"threshold"}
     assert [channel.kind for channel in topology.channels] == ["kafka"]
@@ -62,10 +63,8 @@ def test_another_policy_and_channel_can_be_chosen(factory: Factory) -> None:
 
 @pytest.mark.parametrize("machines", ["", "two", "3,0", "4;2"])
 def test_machines_that_are_no_numbers_are_refused(machines: str) -> None:
-    from penstock.cli.demo import _levels
-
     with pytest.raises(ConfigurationError, match="numbers of machines"):
-        _levels(machines)
+        demo._levels(machines)
 
 
 class Killer:
@@ -74,10 +73,11 @@ class Killer:
     def __init__(self) -> None:
         self.killed: list[str] = []
 
-    def __call__(self, run: FactoryRun, tick: Any) -> None:
-        if not run.feeding:
+    def __call__(self, run: Run, tick: Any) -> None:
+        started_s = run.feed.started_s
+        if started_s is None:
             return
-        since_s = tick.at_s - run._feed_started_s()
+        since_s = tick.at_s - started_s
         if since_s > 0.2 * DURATION_S and "executor" not in self.killed:
             self._once("executor", lambda: self._kill_executor(run))
         elif since_s > 0.5 * DURATION_S and "host" not in self.killed:
@@ -87,7 +87,7 @@ class Killer:
         if kill():
             self.killed.append(what)
 
-    def _kill_executor(self, run: FactoryRun) -> bool:
+    def _kill_executor(self, run: Run) -> bool:
         for record in run.hosts.processes.values():
             with contextlib.suppress(psutil.Error):
                 for child in psutil.Process(record.pid).children(recursive=True):
@@ -98,7 +98,7 @@ class Killer:
                         return True
         return False
 
-    def _kill_host(self, run: FactoryRun) -> bool:
+    def _kill_host(self, run: Run) -> bool:
         for host in run.hosts.hosts().values():
             if host.state is HostState.UP:
                 run.hosts.kill_host(host.id)
@@ -109,16 +109,14 @@ class Killer:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killing_an_executor_and_a_host_midway_changes_no_count(factory: Factory, tmp_path: Path) -> None:
-    load = factory.load([2, 3], DURATION_S, 0.2, seed=3)
+def test_killing_an_executor_and_a_host_midway_changes_no_count(tmp_path: Path) -> None:
+    load = load_of([2, 3], DURATION_S, 0.2, seed=3)
     killer = Killer()
 
-    outcome = run_factory(
-        factory, factory.topology(load), load, tmp_path / "run", watch=killer, drain_s=240.0
-    )
+    outcome = run_factory(topology_of(load), load, tmp_path / "run", watch=killer, drain_s=240.0)
 
     assert killer.killed == ["executor", "host"]
-    assert outcome.reconciliation.rows[0][1] == sum(1 for _ in factory.feed.emissions(load))
+    assert outcome.reconciliation.rows[0][1] == sum(1 for _ in feed.emissions(load))
     assert outcome.reconciliation.complete, outcome.reconciliation.rows
     assert outcome.reconciliation.wrong == 0
     assert outcome.page.exists()

@@ -29,8 +29,8 @@ from factory.machines import (
     machine_name,
 )
 
+from penstock.channels.batches import batches_in
 from penstock.channels.feeder import FINISHED
-from penstock.channels.files import batches_in
 
 
 def a_minute(number: int, statuses: str = "aaaaa", cycle: Cycle | None = None, hot: str = "") -> Minute:

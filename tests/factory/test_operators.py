@@ -20,9 +20,11 @@ from factory.feed import Emission, Load, emissions, json_line, records_of
 from factory.inbox import FOLDER_VARIABLE, messages_in
 from factory.machines import TEMPERATURE_LIMIT
 
-from penstock.channels.files import publish
+from penstock.channels.batches import publish
 from penstock.channels.sinks import read_results
-from penstock.spark.unit_plan import RunFolders, UnitQuery, generated_sources
+from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.plan import generated_sources
+from penstock.spark.unit.query import UnitQuery
 from penstock.topology.file import load_topology
 from penstock.topology.model import Topology
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.profile import (
+from penstock.controller.journal import Journal
+from penstock.errors import ConfigurationError
+from penstock.runs.profile import (
     Profile,
     UnitProfile,
     deviations,
@@ -16,8 +18,6 @@ from penstock.cli.profile import (
     simulated_twin,
     with_delay,
 )
-from penstock.controller.journal import Journal
-from penstock.errors import ConfigurationError
 from penstock.simulator import simulate
 from penstock.topology.file import load_topology
 from penstock.topology.model import Service, Topology

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from penstock.errors import ClusterError
 from penstock.experiments import kalman
 from penstock.experiments.kalman_evaluation import Prices, break_even, settled_s, start_trails
-from penstock.experiments.kalman_model import Testbed, TestbedCluster
+from penstock.experiments.kalman_model import HOST, Testbed
 from penstock.experiments.kalman_paper import PAPER, reason_for
+from penstock.experiments.kalman_plane import RunResult, TestbedPlane
 from penstock.experiments.kalman_runs import (
     WORKLOADS,
     Configuration,
     LabLike,
-    RunResult,
     SeedResult,
     run_configuration,
     train,
 )
-from penstock.infrastructure.deployment import InstanceState
-from penstock.policies import registry
-from penstock.policies.actions import StartInstance, StopInstance
-from penstock.policies.utilisation import Utilisation
+from penstock.fleet.deployment import InstanceState
+from penstock.fleet.ports import SeenInstance, Submission, Wanted, WantedInstance
+from penstock.monitoring.measurements import Measurement
 from penstock.topology.model import Choice
 from penstock.workload.patterns import Constant
 
 SHORT = replace(Testbed(), duration_s=200.0)
 
 
-@pytest.fixture(autouse=True)
-def policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy under test by its name, whether or not the table has it already."""
-    monkeypatch.setitem(registry.POLICIES, "utilisation", Utilisation)  # type: ignore[arg-type]
+@dataclass
+class Bed:
+    """One unit on the testbed, told by hand what is wanted of it."""
+
+    plane: TestbedPlane
+    names: list[str]
+
+    def look(self, at_s: float) -> tuple[Measurement, dict[str, SeenInstance]]:
+        (report,), _ = self.plane.reports(at_s)
+        assert report.measurement is not None
+        return report.measurement, {seen.id: seen for seen in report.instances}
+
+    def want(self, at_s: float) -> None:
+        self.plane.tell("unit", wanted(self.names), at_s)
 
 
-def a_cluster(rate: float, instances: int, bed: Testbed = SHORT) -> TestbedCluster:
-    cluster = TestbedCluster({"unit": (Constant(level_per_s=rate), 1)}, bed)
-    cluster.enact([StartInstance(f"unit-{i}", "unit", None, "test") for i in range(instances)], 0.0)
-    return cluster
+def wanted(names: Iterable[str]) -> Wanted:
+    return Wanted(tuple(WantedInstance(name, HOST, 1.0, 1024) for name in names))
+
+
+def a_bed(rate: float, instances: int, bed: Testbed = SHORT) -> Bed:
+    plane = TestbedPlane({"unit": (Constant(level_per_s=rate), 1)}, bed)
+    names = [f"unit-{i}" for i in range(instances)]
+    plane.submit(Submission("unit", 1, 1, wanted(names)))
+    return Bed(plane, names)
 
 
 def test_pyramid_and_square_are_as_the_paper_gives_them() -> None:
@@ -61,70 +77,92 @@ def test_the_lab_like_trace_is_the_same_every_time_and_bursty() -> None:
 
 
 def test_readings_follow_the_load_below_saturation() -> None:
-    cluster = a_cluster(20.0, 8)
-    cpu = [
-        np.mean([r.cpu_ratio for r in cluster.observe(0.5 * tick).measurements[0].readings])
-        for tick in range(1, 200)
-    ]
+    bed = a_bed(20.0, 8)
+    cpu = [np.mean([r.cpu_ratio for r in bed.look(0.5 * tick)[0].readings]) for tick in range(1, 200)]
     # Utilisation law: rate × service time / instances.
     assert np.mean(cpu[20:]) == pytest.approx(20.0 * 0.22 / 8, abs=0.02)
 
 
 def test_every_image_is_begun_once_and_none_is_lost() -> None:
-    cluster = a_cluster(10.0, 1)
+    bed = a_bed(10.0, 1)
     for tick in range(1, 200):
-        measurement = cluster.observe(0.5 * tick).measurements[0]
-    result = cluster.result("unit")
+        measurement, _ = bed.look(0.5 * tick)
+    result = bed.plane.result("unit")
     assert result.images == pytest.approx(10.0 * 99.5, abs=1)
     assert measurement.waiting > 400
     assert result.violations > 400
 
 
 def test_an_instance_is_ready_after_five_to_twenty_five_seconds() -> None:
-    cluster = a_cluster(5.0, 2)
-    cluster.observe(0.5)
-    cluster.enact([StartInstance(f"unit-{i}", "unit", None, "test") for i in range(10, 30)], 0.5)
-    ready = {}
+    bed = a_bed(5.0, 2)
+    bed.look(0.5)
+    bed.names += [f"unit-{i}" for i in range(10, 30)]
+    bed.want(0.5)
+    shown: dict[str, SeenInstance] = {}
     for tick in range(2, 80):
-        cluster.observe(0.5 * tick)
-        for instance in cluster.deployment().instances.values():
-            if instance.state is InstanceState.RUNNING:
-                ready.setdefault(instance.id, instance.running_s)
-    late = [at_s - 0.5 for name, at_s in ready.items() if name not in ("unit-0", "unit-1")]
+        shown |= bed.look(0.5 * tick)[1]
+    late = [seen.since_s - 0.5 for name, seen in shown.items() if seen.since_s and name > "unit-1"]
     assert len(late) == 20
     assert min(late) >= 5.0
     assert max(late) <= 25.5
 
 
-def test_enacting_twice_changes_nothing_more() -> None:
-    cluster = a_cluster(5.0, 2)
-    cluster.observe(0.5)
-    again = [StartInstance("unit-7", "unit", None, "test"), StopInstance("unit-1", "unit", "test")]
+def test_what_is_wanted_twice_changes_nothing_more() -> None:
+    bed = a_bed(5.0, 2)
+    bed.look(0.5)
+    bed.names = ["unit-0", "unit-7"]
     for _ in range(2):
-        assert all(outcome.error is None for outcome in cluster.enact(again, 0.5))
-    states = {name: instance.state for name, instance in cluster.deployment().instances.items()}
-    assert states == {
+        bed.want(0.5)
+    _, shown = bed.look(1.0)
+    assert {name: seen.state for name, seen in shown.items()} == {
         "unit-0": InstanceState.RUNNING,
         "unit-1": InstanceState.RETIRING,
         "unit-7": InstanceState.STARTING,
     }
 
 
+def test_an_instance_told_to_go_hands_over_its_state_and_takes_no_image_meanwhile() -> None:
+    bed = a_bed(5.0, 2)
+    bed.look(0.5)
+    bed.names = ["unit-0"]
+    bed.want(0.5)
+    alive = {}
+    for tick in range(2, 20):
+        measurement, shown = bed.look(0.5 * tick)
+        assert [reading.instance for reading in measurement.readings] == ["unit-0"]
+        alive[0.5 * tick] = "unit-1" in shown
+    gone_s = min(at_s for at_s, there in alive.items() if not there)
+    assert gone_s == 0.5 + SHORT.transfer_s[1] + SHORT.reading_s
+    assert not any(there for at_s, there in alive.items() if at_s > gone_s)
+
+
+def test_instances_are_the_same_object_while_nothing_changed() -> None:
+    bed = a_bed(5.0, 2)
+    shown = [bed.plane.reports(0.5 * tick)[0][0].instances for tick in range(1, 4)]
+    assert shown[0] is shown[1] is shown[2]
+
+
+def test_the_machine_is_up_whatever_is_asked_of_it_and_there_is_no_other() -> None:
+    provider = a_bed(5.0, 1).plane.ground.providers[HOST]
+    (machine,) = provider.hosts(0.0)
+    provider.create(machine.id, machine.flavour, 0.0)
+    provider.delete(machine.id, 1.0)
+    assert provider.hosts(2.0) == (machine,)
+    with pytest.raises(ClusterError, match="has the machine cloud alone"):
+        provider.create("another", machine.flavour, 2.0)
+
+
 def test_queries_wait_while_state_is_moved() -> None:
-    calm, busy = a_cluster(30.0, 12), a_cluster(30.0, 12)
+    calm, busy = a_bed(30.0, 12), a_bed(30.0, 12)
     for tick in range(1, 300):
-        calm.observe(0.5 * tick)
-        busy.observe(0.5 * tick)
+        calm.look(0.5 * tick)
+        _, shown = busy.look(0.5 * tick)
         if tick % 6 == 0:
-            number = 100 + tick
-            busy.enact([StartInstance(f"unit-{number}", "unit", None, "test")], 0.5 * tick)
-            oldest = next(
-                name
-                for name, instance in busy.deployment().instances.items()
-                if instance.state is InstanceState.RUNNING
-            )
-            busy.enact([StopInstance(oldest, "unit", "test")], 0.5 * tick)
-    assert busy.result("unit").query_s > 2 * calm.result("unit").query_s
+            oldest = next(name for name, seen in shown.items() if seen.state is InstanceState.RUNNING)
+            busy.names.remove(oldest)
+            busy.names.append(f"unit-{100 + tick}")
+            busy.want(0.5 * tick)
+    assert busy.plane.result("unit").query_s > 2 * calm.plane.result("unit").query_s
 
 
 def test_training_finds_the_service_time_and_no_drift() -> None:

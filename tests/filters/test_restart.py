@@ -10,7 +10,8 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, Tick
-from penstock.experiments.kalman_model import Testbed, TestbedCluster, topology_of
+from penstock.experiments.kalman_model import Testbed, topology_of
+from penstock.experiments.kalman_plane import TestbedPlane
 from penstock.topology.model import Choice, Unit
 from penstock.workload.patterns import Constant
 
@@ -31,14 +32,15 @@ def test_after_a_restart_the_filter_starts_again_and_the_journal_says_so(
     tmp_path: Path, filter_: Choice, held_s: float
 ) -> None:
     topology = topology_of([a_unit(filter_)], BED)
-    cluster, clock = TestbedCluster({"work": (Constant(level_per_s=5.0), 1)}, BED), VirtualClock()
+    plane, clock = TestbedPlane({"work": (Constant(level_per_s=5.0), 1)}, BED), VirtualClock()
     with Journal(tmp_path / "journal.db", "run") as journal:
-        Controller(topology, cluster, clock, journal).run(60.0)
-    before = len(cluster.deployment().of_unit("work"))
+        first = Controller(topology, plane.ground, clock, journal)
+        first.run(60.0)
+    before = len(first.fleet.deployment().of_unit("work"))
     assert before > 1  # the first controller did scale
 
     with Journal(tmp_path / "journal.db", "run") as journal:
-        again = Controller(topology, cluster, clock, journal)
+        again = Controller(topology, plane.ground, clock, journal)
         clock.wait_until(60.5)
         held: list[float] = []
 

@@ -7,7 +7,6 @@ import pytest
 
 from penstock.errors import ConfigurationError
 from penstock.filters import FILTERS, Filter, Readings, make_filter, starting_instances
-from penstock.filters.registry import describe, parameters_of
 from penstock.topology.model import Choice
 
 
@@ -86,15 +85,15 @@ def test_every_filter_keeps_the_contract(name: str) -> None:
         assert first.keys == readings.keys
     empty = one.step(Readings(31.0, (), np.zeros((0, 2)), np.zeros((0, 2))))
     assert empty.values.shape == (0, 2)
-    assert describe(name).endswith(".") or ")" in describe(name)
-    assert all(parameter.doc for parameter in parameters_of(name))
+    assert FILTERS.described(name).endswith(".") or ")" in FILTERS.described(name)
+    assert all(parameter.meaning for parameter in FILTERS.parameters(name).values())
 
 
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (Choice("kalmann"), "did you mean 'kalman'"),
-        (Choice("kalman", {"noise_flor": 1.0}), "did you mean 'noise_floor'"),
+        (Choice("kalmann"), 'did you mean "kalman"'),
+        (Choice("kalman", {"noise_flor": 1.0}), 'did you mean "noise_floor"'),
         (Choice("gaussian", {"t": 0.0}), "above 0"),
     ],
 )

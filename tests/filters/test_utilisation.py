@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
+from penstock.fleet.actions import Hold, StartInstance, StopInstance
+from penstock.fleet.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.monitoring.measurements import InstanceReading, Measurement, Signal
-from penstock.policies.actions import Hold, StartInstance, StopInstance
 from penstock.policies.utilisation import Utilisation
 from penstock.policies.view import ScalingEvent, View
 from penstock.topology.model import HostFlavour, Operator, Site, Source, Topology, Unit

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.leases import Charge, Lease, Ledger
+from penstock.topology.model import HostFlavour, Site
 
 
 def leased(host: str = "h1", *, at_s: float = 0.0, btu_s: float = 600.0, price: str = "1") -> Lease:
@@ -105,6 +106,32 @@ def test_a_reopened_lease_goes_on_where_it_was() -> None:
 def test_a_lease_needs_a_span_and_a_price(btu_s: float, price: str) -> None:
     with pytest.raises(ConfigurationError, match="billing time unit above 0 s and a price of 0 or more"):
         leased(btu_s=btu_s, price=price)
+
+
+def test_a_minimum_is_paid_at_once_and_then_every_second() -> None:
+    site = Site("c", btu_s=3600.0, minimum_s=60.0, increment_s=1.0)
+    ledger = Ledger()
+    ledger.lease(Lease.at(site, HostFlavour("m", 4.0, 4096, Decimal(36)), "h1", 1000.0), "needed")
+    assert ledger.total == Decimal("0.60")
+    assert ledger.settle(1030.0) == []
+    assert ledger.prolong("h1", 1030.0, "paid already") is None
+    assert [charge.units for charge in ledger.settle(1075.0)] == [15]
+    ledger.end("h1", 1080.5)
+    assert ledger.total == Decimal("0.81")
+
+
+def test_a_lease_given_back_within_its_minimum_costs_the_minimum() -> None:
+    site = Site("c", btu_s=3600.0, minimum_s=60.0, increment_s=1.0)
+    ledger = Ledger()
+    ledger.lease(Lease.at(site, HostFlavour("m", 4.0, 4096, Decimal(36)), "h1", 0.0), "needed")
+    assert ledger.end("h1", 5.0) is None
+    assert ledger.total == Decimal("0.60")
+
+
+def test_without_minimum_and_increment_a_lease_is_paid_by_the_billing_time_unit() -> None:
+    site = Site("c", btu_s=600.0)
+    lease = Lease.at(site, HostFlavour("m", 4.0, 4096, Decimal(6)), "h1", 0.0)
+    assert (lease.btu_s, lease.units, lease.price_per_btu) == (600.0, 1, Decimal(6))
 
 
 PRICES = st.one_of(

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState, InstanceState
-from penstock.infrastructure.placement import Room
-from penstock.policies.actions import (
+from penstock.fleet.actions import (
     Hold,
     LeaseHost,
     MigrateInstance,
@@ -16,6 +14,9 @@ from penstock.policies.actions import (
     StartInstance,
     StopInstance,
 )
+from penstock.fleet.deployment import InstanceState
+from penstock.fleet.times import MeasuredTimes
+from penstock.infrastructure.placement import Room
 from penstock.policies.btu import (
     Btu,
     Weights,
@@ -25,7 +26,7 @@ from penstock.policies.btu import (
     suitability,
     up_trigger,
 )
-from tests.policies.views import a_host, a_signal, a_topology, a_view, an_instance
+from tests.policies.views import a_signal, a_topology, a_view, an_instance
 
 LATE = [a_signal(waiting=63, duration_s=d) for d in (0.55, 0.60, 0.65, 0.70, 0.74)]
 """Durations that rise towards the SLO of 750 ms: only the prediction exceeds it."""
@@ -262,7 +263,7 @@ def test_release_never_moves_anything_onto_the_host_that_goes():
     actions = Btu().decide(view)
     assert kinds(actions) == ["ProlongLease"]
     assert isinstance(actions[0], ProlongLease)
-    assert actions[0].reason == "prolong: 9 s of the lease left, but no other host has room for a-6"
+    assert actions[0].reason == "needed: no other host has room for a-6; 9 s of the lease left"
 
 
 def test_a_unit_that_needs_its_instances_keeps_them():
@@ -318,14 +319,23 @@ def test_release_makes_room_elsewhere_by_shrinking_another_unit():
     assert actions[1].to_host == "h1"
 
 
-def test_a_host_whose_migration_is_not_through_is_prolonged():
-    topology = a_topology()
-    view = a_view(
-        topology, on={"h1": ["a"], "h2": ["a"]}, signals=CALM, remaining_s={"h1": 1800.0, "h2": 20.0}
+def test_a_release_is_planned_backwards_from_the_paid_end_with_measured_times():
+    """Moving an instance takes 100 s here: the host is judged that much earlier, or kept if it is late."""
+    moves = MeasuredTimes(instance_start_s=90.0, retire_s=8.0, move_s=100.0)
+    topology = a_topology(min_instances=2)
+    placed = {"h1": ["a"], "h2": ["a"]}
+    early = replace(
+        a_view(topology, on=placed, signals=CALM, remaining_s={"h1": 1800.0, "h2": 150.0}), times=moves
     )
-    view.deployment.hosts["h2"] = a_host("h2", topology, state=HostState.DRAINING)
-    (prolong, _) = Btu().decide(view)
-    assert prolong == ProlongLease("h2", "prolong: 20 s of the lease left and 1 instances have not moved yet")
+    kinds = [action.kind for action in Btu(shutdown_s=30.0).decide(early)]
+    assert kinds[:2] == ["MigrateInstance", "ReleaseHost"]
+    late = replace(
+        a_view(topology, on=placed, signals=CALM, remaining_s={"h1": 1800.0, "h2": 60.0}), times=moves
+    )
+    (prolong, _) = Btu(shutdown_s=30.0).decide(late)
+    assert prolong == ProlongLease(
+        "h2", "needed: emptying it takes 1 min 40 s here and 1 min are left; 1 min of the lease left"
+    )
 
 
 def test_a_host_that_another_policy_uses_is_not_emptied():

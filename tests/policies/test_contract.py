@@ -13,7 +13,16 @@ from random import Random
 
 import pytest
 
-from penstock.infrastructure.deployment import (
+from penstock.fleet.actions import (
+    Hold,
+    LeaseHost,
+    MigrateInstance,
+    ProlongLease,
+    ReleaseHost,
+    StartInstance,
+    StopInstance,
+)
+from penstock.fleet.deployment import (
     HOST_ALIVE,
     INSTANCE_COUNTED,
     Deployment,
@@ -26,15 +35,6 @@ from penstock.infrastructure.leases import Lease
 from penstock.infrastructure.placement import Room
 from penstock.monitoring.measurements import InstanceReading, Measurement, Signal
 from penstock.policies import view as view_module
-from penstock.policies.actions import (
-    Hold,
-    LeaseHost,
-    MigrateInstance,
-    ProlongLease,
-    ReleaseHost,
-    StartInstance,
-    StopInstance,
-)
 from penstock.policies.registry import POLICIES, make_policy
 from penstock.policies.view import ScalingEvent, View
 from penstock.topology.model import Choice, HostFlavour, Operator, Site, Source, Topology, Unit

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from penstock.errors import ConfigurationError
-from penstock.policies.actions import Hold, LeaseHost, ReleaseHost, StartInstance, StopInstance
+from penstock.fleet.actions import Hold, LeaseHost, ReleaseHost, StartInstance, StopInstance
 from penstock.policies.pesp import Pesp, PespProblem, solve, used_ratio
 from penstock.policies.view import ScalingEvent
 from tests.policies.views import NOW_S, a_signal, a_topology, a_view

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.budgets import SharedQueue
 from penstock.errors import ConfigurationError
+from penstock.fleet.actions import Hold, StartInstance, StopInstance
 from penstock.monitoring.measurements import Signal
-from penstock.policies.actions import Hold, StartInstance, StopInstance
 from penstock.policies.queueing import Queueing
 from tests.policies.views import NOW_S, a_signal, a_topology, a_view
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import Deployment, InstanceState
-from penstock.policies.actions import Hold, MigrateInstance, ReleaseHost, StartInstance, StopInstance
+from penstock.fleet.actions import Hold, MigrateInstance, ReleaseHost, StartInstance, StopInstance
+from penstock.fleet.deployment import Deployment, InstanceState
 from penstock.policies.rate import Rate, demands, forwarded_ratios, true_rate_per_s
 from penstock.topology.model import Operator, Source, Topology, Unit
 from tests.policies.views import a_signal, a_topology, a_view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
+from penstock.fleet.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.infrastructure.leases import Lease
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.view import ScalingEvent, View

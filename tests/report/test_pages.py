@@ -12,7 +12,8 @@ import pytest
 from penstock.report.figures import Figure, write_figures
 from penstock.report.page import Page
 
-BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def a_page() -> Page:
@@ -44,7 +45,7 @@ def test_figures_are_written_as_a_list(tmp_path: Path) -> None:
     assert '"holds": true' in (tmp_path / "new" / "bench.json").read_text()
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 def test_a_browser_draws_the_plot(tmp_path: Path) -> None:
     page = a_page().write(tmp_path / "page.html")
     assert BROWSER is not None

@@ -9,18 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.clock import VirtualClock
-from penstock.controller import Controller, Journal
-from penstock.infrastructure.deployment import HostState, InstanceState
-from penstock.policies.actions import (
+from penstock.controller import Controller, Journal, Tick
+from penstock.fleet.actions import (
     LeaseHost,
     MigrateInstance,
     ReleaseHost,
     StartInstance,
     StopInstance,
 )
-from penstock.simulator import Fault, SimulatedCluster, SimulationSettings
+from penstock.fleet.deployment import HOST_ALIVE, HostState, InstanceState
+from penstock.fleet.fleet import Fleet
+from penstock.fleet.ports import Ground
+from penstock.simulator import Fault, SimulatedPlane, SimulationSettings
 from penstock.topology.model import Choice, LoopSettings, Topology, Unit
 from tests.builders import a_flavour, a_site, a_topology, an_operator
+from tests.grounds import SimulatedSteps
 
 UNITS = ("a", "b", "d")
 HOSTS = st.sampled_from([f"h{n}" for n in range(1, 5)])
@@ -75,17 +78,18 @@ def a_topology_with_everything(per_s: float, **changes: Any) -> Topology:
     return a_topology(operators=operators, units=units, sites=[site], per_s=per_s)
 
 
-def check(cluster: SimulatedCluster) -> None:
-    for unit, station in cluster.stations.items():
+def check(plane: SimulatedPlane, fleet: Fleet) -> None:
+    """Records are whole; and the fleet, having just looked, has in its book what runs."""
+    for unit, station in plane.stations.items():
         assert station.arrived == station.waiting + station.in_service + station.done, unit
         assert station.waiting >= 0
-    a, b, d = (cluster.stations[unit] for unit in UNITS)
-    coming = {unit: sum(part[0].size for part in cluster.stations[unit]._inbox) for unit in UNITS}
-    assert a.arrived == cluster.emitted_by_sources["s"]
+    a, b, d = (plane.stations[unit] for unit in UNITS)
+    coming = {unit: sum(part[0].size for part in plane.stations[unit]._inbox) for unit in UNITS}
+    assert a.arrived == plane.traffic.emitted_by_sources["s"]
     assert b.arrived + coming["b"] == int(a.done * 1.5 + 1e-6)
     assert d.arrived + coming["d"] == int(a.done * 1.5 + 1e-6) + int(b.done * 0.3 + 1e-6)
-    assert cluster.delivered == d.done
-    deployment = cluster.deployment()
+    assert plane.traffic.delivered == d.done
+    deployment = fleet.deployment()
     for host in deployment.hosts.values():
         inside = [i for i in deployment.on_host(host.id) if i.state is not InstanceState.REQUESTED]
         assert sum(i.cores for i in inside) <= host.flavour.cores + 1e-9
@@ -93,12 +97,17 @@ def check(cluster: SimulatedCluster) -> None:
         assert host.state is not HostState.FAILED or not inside
     for instance in deployment.instances.values():
         assert instance.state is InstanceState.REQUESTED or instance.host in deployment.hosts
-    for unit, station in cluster.stations.items():
-        serving = [
-            i.id for i in deployment.instances.values()
-            if i.unit == unit and i.state is not InstanceState.REQUESTED
+
+
+def check_bound(plane: SimulatedPlane, fleet: Fleet) -> None:
+    """What serves or starts is in the book, each under one name, and nothing else is."""
+    deployment = fleet.deployment()
+    for unit, station in plane.stations.items():
+        bound = [
+            i.external_id for i in deployment.instances.values()
+            if i.unit == unit and i.external_id is not None
         ]  # fmt: skip
-        assert sorted(station._owners) == sorted(serving)
+        assert sorted(station._owners) == sorted(bound)
 
 
 @settings(max_examples=60, deadline=None)
@@ -107,7 +116,7 @@ def test_random_actions_and_faults_keep_every_record_and_every_host_whole(
     steps, faults, per_s, process
 ) -> None:
     """Straight at the cluster, past every guard."""
-    cluster = SimulatedCluster(
+    cluster = SimulatedSteps(
         a_topology_with_everything(per_s), SimulationSettings(seed=2, process=process, faults=faults)
     )
     now_s = 0.0
@@ -117,9 +126,13 @@ def test_random_actions_and_faults_keep_every_record_and_every_host_whole(
             cluster.observe(now_s)
         else:
             cluster.enact([step], now_s)
-        check(cluster)
-    cluster.observe(now_s + 500.0)
-    check(cluster)
+            cluster.observe(now_s)
+        check(cluster.plane, cluster.fleet)
+    # What is wanted is said until it is seen: by then everything is.
+    for later_s in (200.0, 400.0, 500.0):
+        cluster.observe(now_s + later_s)
+    check(cluster.plane, cluster.fleet)
+    check_bound(cluster.plane, cluster.fleet)
 
 
 @settings(max_examples=25, deadline=None)
@@ -137,19 +150,19 @@ def test_the_loop_keeps_records_hosts_and_books_whole_under_any_policy(faults, p
         loop=LoopSettings(provisioning_s=30.0),
     )  # fmt: skip
     clock = VirtualClock()
-    cluster = SimulatedCluster(topology, SimulationSettings(seed=2, faults=faults))
+    plane = SimulatedPlane(topology, SimulationSettings(seed=2, faults=faults))
     journal = Journal("sqlite://", "r", buffered=True)
-    controller = Controller(topology, cluster, clock, journal)
+    controller = Controller(topology, Ground(plane, plane.providers), clock, journal)
     ledger = controller.state.ledger
 
-    def each(_: object) -> None:
-        check(cluster)
-        deployment = cluster.deployment()
+    def each(tick: Tick) -> None:
+        check(plane, controller.fleet)
+        deployment = tick.deployment
         assert ledger.total == sum((lease.cost for lease in ledger.leases.values()), Decimal(0))
-        assert set(ledger.open_leases()) <= set(deployment.hosts)
-        assert len(deployment.hosts_at("c")) <= 4
+        assert set(ledger.open_leases()) <= set(controller.fleet.deployment().hosts)
+        assert sum(host.state in HOST_ALIVE for host in deployment.hosts.values()) <= 4
         for unit in topology.units:
-            migrating = sum(1 for i in deployment.of_unit(unit.name) if i.id in cluster._replaces)
+            migrating = sum(1 for i in deployment.of_unit(unit.name) if i.replaces is not None)
             assert len(deployment.of_unit(unit.name)) - migrating <= unit.max_instances
 
     controller.run(480.0, each)

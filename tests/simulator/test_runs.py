@@ -16,11 +16,13 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller import Controller, Journal, RunResult
 from penstock.errors import ConfigurationError, JournalError
-from penstock.infrastructure.deployment import InstanceState
-from penstock.policies.actions import LeaseHost, MigrateInstance, StartInstance, StopInstance
-from penstock.simulator import Fault, SimulatedCluster, SimulationSettings, simulate
+from penstock.fleet.actions import LeaseHost, MigrateInstance, StartInstance, StopInstance
+from penstock.fleet.deployment import InstanceState
+from penstock.fleet.ports import Ground
+from penstock.simulator import Fault, SimulatedPlane, SimulationSettings, simulate
 from penstock.topology.model import Choice, LoopSettings, Sink, Source, Topology, Unit
 from tests.builders import AT_ONCE, a_flavour, a_site, a_topology, an_operator
+from tests.grounds import SimulatedSteps
 
 FIXED = Choice("fixed")
 WIDE = a_site(times=AT_ONCE, flavours=[a_flavour(cores=64.0, memory_mib=131072)])
@@ -132,10 +134,14 @@ def test_a_crashed_instance_is_replaced_and_no_record_is_lost_or_doubled() -> No
     result = simulate(topology, settings, duration_s=400.0, journal=journal)
     a, b = result.units["a"], result.units["b"]
     assert (a.arrived, a.left, b.arrived, b.left, result.records_out) == (800, 0, 800, 0, 800)
-    # The record in service at 100.3 s began at 100.25 s; it waits for the replacement at 105 s.
-    (notice,) = [row["text"] for row in journal.rows("notice")]
-    assert notice == "instance a-1 crashed; 1 records wait again"
-    assert (105.0, "StartInstance", "a-3") in actions_of(journal)
+    # It is wanted still: the plane starts another in its place, as Spark does, and the fleet learns of it.
+    crashed, told = [row["text"] for row in journal.rows("notice")]
+    assert crashed == "instance a-1 crashed; 1 records wait again"
+    assert told == "a-1 of unit a was lost (a-1); another is asked for"
+    assert [kind for at_s, kind, _ in actions_of(journal) if 0 < at_s < 400] == []
+    lost, again = [row for row in journal.rows("life") if row["name"] == "a-1" and row["at_s"] == 105.0]
+    assert (lost["state"], again["state"]) == ("requested", "running")
+    assert json.loads(again["payload"])["external_id"] == "a-1.2"
     assert a.durations.mean_s > 0.1
 
 
@@ -162,17 +168,18 @@ def test_a_host_that_crashes_with_many_records_gives_all_of_them_back() -> None:
         operators=[an_operator("a", service_s=20.0)], per_s=1.0, initial_instances=8, min_instances=8,
         max_instances=30,
     )  # fmt: skip
-    cluster = SimulatedCluster(topology, SimulationSettings(faults=(Fault(100.0, "host_crash"),)))
-    controller = Controller(topology, cluster, VirtualClock(), Journal("sqlite://", "r", buffered=True))
+    plane = SimulatedPlane(topology, SimulationSettings(faults=(Fault(100.0, "host_crash"),)))
+    clock, ground = VirtualClock(), Ground(plane, plane.providers)
+    controller = Controller(topology, ground, clock, Journal("sqlite://", "r", buffered=True))
     controller.tick()
-    cluster.observe(99.0)
-    station = cluster.stations["a"]
+    plane.reports(99.0)
+    station = plane.stations["a"]
     assert station.in_service == 8
     waited = station.waiting
-    cluster.observe(100.0)
+    plane.reports(100.0)
     assert (station.in_service, station.waiting) == (0, waited + 9)
     assert station.arrived == station.waiting + station.done
-    assert cluster.deployment().instances == {}
+    assert plane.reports(100.0)[0][0].instances == ()
 
 
 @pytest.mark.parametrize(
@@ -213,13 +220,13 @@ def test_a_wrong_fault_is_told(wrong: dict[str, Any]) -> None:
 # -- starting, stopping, moving -----------------------------------------------------------------------
 
 
-def a_cluster(**times: float) -> SimulatedCluster:
+def a_cluster(**times: float) -> SimulatedSteps:
     site = a_site(times={**AT_ONCE, **times}, flavours=[a_flavour(cores=2.0)])
-    return SimulatedCluster(a_topology(units=("a", "b"), sites=[site], per_s=5.0))
+    return SimulatedSteps(a_topology(units=("a", "b"), sites=[site], per_s=5.0))
 
 
-def done(cluster: SimulatedCluster, now_s: float, *actions: Any) -> None:
-    assert [outcome.error for outcome in cluster.enact(actions, now_s)] == [None] * len(actions)
+def done(cluster: SimulatedSteps, now_s: float, *actions: Any) -> None:
+    assert cluster.enact(actions, now_s) == [None] * len(actions)
 
 
 def lease(host: str = "h1") -> LeaseHost:
@@ -230,7 +237,7 @@ def start(name: str, unit: str = "a", host: str | None = "h1") -> StartInstance:
     return StartInstance(name, unit, host, "")
 
 
-def running_s(cluster: SimulatedCluster, at_s: float) -> dict[str, float | None]:
+def running_s(cluster: SimulatedSteps, at_s: float) -> dict[str, float | None]:
     cluster.observe(at_s)
     return {name: instance.running_s for name, instance in cluster.deployment().instances.items()}
 
@@ -247,6 +254,7 @@ def test_an_image_is_fetched_once_for_each_host_and_unit() -> None:
 def test_an_instance_starts_once_its_host_is_up() -> None:
     cluster = a_cluster(host_start_least_s=30.0, host_start_most_s=60.0, instance_start_most_s=10.0)
     done(cluster, 7.0, lease(), start("a-1"))
+    cluster.observe(8.0)
     assert cluster.deployment().instances["a-1"].state is InstanceState.STARTING
     up_s = running_s(cluster, 100.0)["a-1"]
     assert up_s is not None
@@ -282,19 +290,22 @@ def test_a_migrated_instance_serves_until_its_replacement_runs() -> None:
     states = {name: instance.state for name, instance in cluster.deployment().instances.items()}
     assert states == {"a-1": InstanceState.RUNNING, "a-2": InstanceState.STARTING}
     cluster.observe(40.0)
+    states = {name: instance.state for name, instance in cluster.deployment().instances.items()}
+    assert states == {"a-1": InstanceState.RETIRING, "a-2": InstanceState.RUNNING}
+    cluster.observe(50.0)
     (left,) = cluster.deployment().instances.values()
     assert (left.id, left.host, left.running_s) == ("a-2", "h2", 28.0)
+    assert cluster.fleet.times.move_s == 30.0
     station = cluster.stations["a"]
     assert station.arrived == station.done + station.in_service + station.waiting
 
 
 def test_a_host_that_is_not_there_or_goes_takes_no_instance() -> None:
-    cluster = SimulatedCluster(a_topology(), SimulationSettings(faults=(Fault(99.0, "host_crash"),)))
+    cluster = SimulatedSteps(a_topology(), SimulationSettings(faults=(Fault(99.0, "host_crash"),)))
     done(cluster, 0.0, lease())
-    outcomes = cluster.enact([start("a-1", host="h9")], 0.0)
-    assert outcomes[0].error == "host h9 does not exist"
-    outcomes = cluster.enact([start("a-2")], 100.0)
-    assert outcomes[0].error == "host h1 takes no instances: it failed or is being released"
+    assert cluster.enact([start("a-1", host="h9")], 0.0) == ["host h9 does not exist"]
+    cluster.observe(100.0)
+    assert cluster.enact([start("a-2")], 100.0) == ["host h1 takes no instances: it is failed"]
     assert cluster.deployment().instances == {}
 
 
@@ -365,10 +376,12 @@ def test_a_run_that_does_not_end_on_a_tick_is_simulated_to_its_end() -> None:
 
 def test_noise_does_not_push_readings_out_of_their_range() -> None:
     topology = at_once(per_s=30.0, initial_instances=2)
-    cluster = SimulatedCluster(topology, SimulationSettings(reading_noise=0.8))
-    Controller(topology, cluster, VirtualClock(), Journal("sqlite://", "r", buffered=True)).tick()
+    plane = SimulatedPlane(topology, SimulationSettings(reading_noise=0.8))
+    ground = Ground(plane, plane.providers)
+    Controller(topology, ground, VirtualClock(), Journal("sqlite://", "r", buffered=True)).tick()
     for at_s in range(15, 600, 15):
-        (measurement,) = cluster.observe(float(at_s)).measurements
+        measurement = plane.reports(float(at_s))[0][0].measurement
+        assert measurement is not None
         assert len(measurement.readings) == 2
         for reading in measurement.readings:
             assert 0.0 <= (reading.cpu_ratio or 0.0) <= 1.0

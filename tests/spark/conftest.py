@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.spark.local_cluster import LocalCluster
-from penstock.spark.processes import TOKEN_VARIABLE
+from penstock.machine.processes import TOKEN_VARIABLE
+from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.settings import end_session, start_session
 from penstock.spark.training import ensure_archive
 

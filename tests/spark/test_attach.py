@@ -16,8 +16,8 @@ import pytest
 import penstock
 from penstock.controller import Journal
 from penstock.errors import ConfigurationError
-from penstock.spark.executors import ExecutorControl
-from penstock.spark.processes import wait_until
+from penstock.machine.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
 
 DEMO = Path(__file__).parents[2] / "examples" / "attach" / "demo.py"
 
@@ -71,20 +71,20 @@ def test_executors_follow_the_backlog_up_and_down_and_every_decision_is_journall
         journal=journal,
     )
     try:
-        assert handle.status().scaling
+        assert handle.status().acting
         assert "Spark's own dynamic allocation" in handle.status().reason
         control = ExecutorControl(spark)
         assert wait_until(lambda: len(control.executors()) == 2, 120), handle.status()
         status = handle.status()
-        assert status.target == 2
+        assert status.unit("spark-tests").instances == 2
         assert any(text.startswith("start ") and "waiting > 30" in text for text in status.decisions)
         slow_query.processAllAvailable()
         assert wait_until(lambda: len(control.executors()) == 1, 120), handle.status()
-        assert wait_until(lambda: handle.status().instances == 1, 30)
-        assert handle.status().error is None
+        assert wait_until(lambda: handle.status().units[0].instances == 1, 30)
+        assert handle.status().problem is None
     finally:
         handle.stop()
-    assert not handle.status().running
+    assert not handle.running
     with Journal(journal, run="spark-tests") as record:
         actions = [row for row in record.rows("action") if row["status"] == "enacted"]
         kinds = [row["kind"] for row in actions]
@@ -107,16 +107,17 @@ query = stream.writeStream.format("noop").option("checkpointLocation", sys.argv[
 deadline = time.monotonic() + 120
 while time.monotonic() < deadline:
     status = handle.status()
-    seen = status.measurement
+    seen = status.units[0].measurement if status.units else None
     if seen is not None and seen.processed > 0 and "advisory" in str(status.decisions):
         break
     time.sleep(0.2)
 spark.stop()
-while handle.status().running and time.monotonic() < deadline:
+while handle.running and time.monotonic() < deadline:
     time.sleep(0.2)
 after = handle.status()
-print(json.dumps({"scaling": status.scaling, "reason": status.reason, "decisions": status.decisions,
-    "processed": status.measurement.processed, "running_after": after.running, "error": after.error}))
+print(json.dumps({"scaling": status.acting, "reason": status.reason, "decisions": status.decisions,
+    "processed": status.units[0].measurement.processed, "running_after": handle.running,
+    "error": after.problem}))
 end_session()
 """
 

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.spark.executors import ExecutorControl
-from penstock.spark.local_cluster import LocalCluster
-from penstock.spark.processes import wait_until
+from penstock.machine.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.managers.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.spark
 

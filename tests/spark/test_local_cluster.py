@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -9,13 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from penstock.errors import ClusterError
-from penstock.infrastructure import HostState
-from penstock.spark.local_cluster import LocalCluster
-from penstock.spark.processes import wait_until
+from penstock.fleet.deployment import HostState
+from penstock.machine.locks import Lock, LockHeldError
+from penstock.machine.processes import wait_until
+from penstock.spark.managers.local_cluster import LocalCluster
 from tests.spark.conftest import bearers
 
 
@@ -38,6 +41,7 @@ def test_a_host_joins_once_with_its_own_address_and_leaves_again(local_cluster: 
     local_cluster.remove_host("extra")
     assert "extra" not in local_cluster.hosts()
     assert "extra" not in local_cluster.processes
+    assert not (local_cluster.folder / "work" / "extra").exists(), "a host's disk goes with it"
 
 
 @pytest.mark.spark
@@ -57,7 +61,7 @@ def test_a_host_waits_for_its_start_delay_and_may_be_given_back_meanwhile(
 @pytest.mark.spark
 def test_a_host_that_dies_has_failed_and_can_be_started_anew(local_cluster: LocalCluster) -> None:
     local_cluster.add_host("fragile", 1, 600)
-    local_cluster._children.signal("fragile", signal.SIGKILL)
+    os.kill(local_cluster.processes["fragile"].pid, signal.SIGKILL)
     assert wait_until(lambda: local_cluster.hosts()["fragile"].state == HostState.FAILED, 10)
     with pytest.raises(ClusterError, match="host fragile died"):
         local_cluster.wait_for_hosts(["fragile"])
@@ -66,12 +70,29 @@ def test_a_host_that_dies_has_failed_and_can_be_started_anew(local_cluster: Loca
 
 
 @pytest.mark.spark
-def test_a_worker_that_cannot_join_is_an_error_with_its_log(local_cluster: LocalCluster) -> None:
+def test_a_worker_that_hangs_has_failed_once_its_master_calls_it_dead(local_cluster: LocalCluster) -> None:
+    host = local_cluster.add_host("hung", 1, 600)
+    local_cluster.wait_for_hosts(["hung"], timeout_s=120)
+    pid = local_cluster.processes["hung"].pid
+    os.kill(pid, signal.SIGSTOP)
+    # The master waits 20 s for a heartbeat and looks as often.
+    assert wait_until(lambda: local_cluster.hosts()["hung"].state == HostState.FAILED, 90)
+    failed = local_cluster.hosts()["hung"]
+    assert failed.address == host.address
+    assert failed.problem is not None
+    assert "was lost" in failed.problem
+    assert psutil.pid_exists(pid), "its process lives"
+    local_cluster.remove_host("hung")
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.spark
+def test_a_worker_that_cannot_start_is_an_error_with_the_reason(local_cluster: LocalCluster) -> None:
     in_the_way = local_cluster.folder / "work" / "homeless"
     in_the_way.parent.mkdir(parents=True, exist_ok=True)
-    in_the_way.write_text("a worker cannot make its folder here")
+    in_the_way.write_text("a worker cannot have its folder here")
     local_cluster.add_host("homeless", 1, 600)
-    with pytest.raises(ClusterError, match=r"homeless died(.|\n)*Failed to create directory .*homeless"):
+    with pytest.raises(ClusterError, match=r"host homeless could not be started: .*File exists"):
         local_cluster.wait_for_hosts(["homeless"], timeout_s=60)
     local_cluster.remove_host("homeless")
 
@@ -96,9 +117,57 @@ def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
             LocalCluster(port=port, folder=tmp_path).start()
 
 
+@pytest.mark.parametrize("name", ["../away", ".."])
+def test_a_name_that_leaves_the_folder_of_clusters_is_refused(name: str) -> None:
+    with pytest.raises(ClusterError, match="without `/`"):
+        LocalCluster(name=name, persistent=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--memory", "lots"], "lots"),
+        (["--start-delay", "soon"], "soon"),
+        (["--port", "TAKEN"], "is taken"),
+        (["--name", "a/b"], "without `/`"),
+    ],
+)
+def test_the_command_line_looks_at_its_options_before_it_makes_the_class_archive(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from penstock.cli.cluster import app
+    from penstock.spark import training
+
+    def too_early() -> bool:
+        raise AssertionError("the archive is made although an option is wrong")
+
+    monkeypatch.setattr(training, "ensure_archive", too_early)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        found = CliRunner().invoke(app, ["up", *[port if a == "TAKEN" else a for a in arguments]])
+    assert found.exit_code == 1, found.output
+    assert message in found.output
+
+
+def test_a_cluster_in_use_by_another_owner_is_neither_taken_over_nor_stopped(tmp_path: Path) -> None:
+    with Lock(tmp_path / "cluster.lock", "the cluster busy"):
+        second = LocalCluster(name="busy", folder=tmp_path)
+        (tmp_path / "master.json").write_text("{}")
+        with (
+            pytest.raises(LockHeldError, match=f"the cluster busy is in use by process {os.getpid()}"),
+            second,
+        ):
+            pass
+        second.stop()
+        assert (tmp_path / "master.json").exists(), "what belongs to the owner stays"
+
+
 OWNER = """
 import sys
-from penstock.spark.local_cluster import LocalCluster
+from penstock.spark.managers.local_cluster import LocalCluster
 cluster = LocalCluster(name=sys.argv[1], folder=__import__("pathlib").Path(sys.argv[2])).start()
 print(*[record.token for record in cluster.processes.values()], flush=True)
 sys.stdin.read()

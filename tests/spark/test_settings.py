@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.spark.settings import ExecutorShape, is_local, spark_settings
+from penstock.spark.gateway.session import is_local
+from penstock.spark.settings import ExecutorShape, spark_settings
 
 MASTER = "spark://127.0.0.1:7077"
 

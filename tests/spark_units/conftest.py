@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.files import publish
+from penstock.channels.batches import publish
 from penstock.topology.model import Choice, Operator, Sink, Source, Topology, Unit
 
 from ..channels.conftest import kafka_jars, spark  # noqa: F401  (the same session for both)

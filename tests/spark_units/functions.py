@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -21,6 +23,11 @@ def _worked(numbers: Iterator[pd.Series]) -> Iterator[pd.Series]:
 def work(records: DataFrame) -> DataFrame:
     """10 ms a record; selects its own column only."""
     return records.select(_worked("number").alias("number"))
+
+
+def work_negated(records: DataFrame) -> DataFrame:
+    """The same work, and the numbers come out below zero."""
+    return records.select((-_worked("number")).alias("number"))
 
 
 def double(records: DataFrame) -> DataFrame:
@@ -61,3 +68,52 @@ def superstitious(records: DataFrame) -> DataFrame:
 
 def not_a_frame(records: DataFrame) -> int:
     return 3
+
+
+def own_ids(records: DataFrame) -> DataFrame:
+    """New records with ids of their own."""
+    return records.select(
+        sql.concat(sql.lit("own-"), "record_id").alias("record_id"), "source_time", "number"
+    )
+
+
+def without_ids(records: DataFrame) -> DataFrame:
+    """Forgets the id of one record."""
+    return records.select(
+        sql.when(sql.col("number") == 13, sql.lit(None).cast("string"))
+        .otherwise(sql.col("record_id"))
+        .alias("record_id"),
+        "source_time",
+        "number",
+    )
+
+
+def superstitious_about_more(numbers: DataFrame, more: DataFrame) -> DataFrame:
+    """Throws on unlucky numbers of its second input only."""
+    return numbers.unionByName(more.withColumn("number", _throws("number")))
+
+
+@sql.pandas_udf("long")
+def _product(left: pd.Series, right: pd.Series) -> pd.Series:
+    if (right == 13).any():
+        raise ValueError("13 is unlucky")
+    return left * right
+
+
+def multiplied(numbers: DataFrame, more: DataFrame) -> DataFrame:
+    """Every number with every other one: throws on a pair of which the second is 13."""
+    right = more.select(sql.col("number").alias("other"))
+    joined = numbers.join(right, sql.expr("number % 1 = other % 1"))
+    return joined.select("record_id", "source_time", _product("number", "other").alias("number"))
+
+
+@sql.pandas_udf("long")
+def _away(numbers: pd.Series, sign: pd.Series) -> pd.Series:
+    if Path(sign.iloc[0]).exists():
+        raise RuntimeError("503: try again later")
+    return numbers
+
+
+def calling(records: DataFrame) -> DataFrame:
+    """Calls a service that is away while a file is there."""
+    return records.select(_away("number", sql.lit(os.environ["PENSTOCK_TEST_AWAY"])).alias("number"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -24,9 +23,11 @@ import pytest
 
 from penstock.channels.sinks import read_results
 from penstock.controller.journal import Journal
-from penstock.spark.processes import read_records, wait_until
-from penstock.spark.run import JOURNAL, RESULT, STATUS
-from penstock.topology.model import Choice, HostFlavour, LoopSettings, Site, Unit
+from penstock.machine.processes import read_records, wait_until
+from penstock.runs import commands
+from penstock.runs.folder import RunFolder
+from penstock.topology.file import dump_topology
+from penstock.topology.model import Choice, HostFlavour, LoopSettings, Operator, Sink, Site, Unit
 
 from .conftest import HERE, one_operator, put
 
@@ -68,12 +69,18 @@ class Trickle:
 
 
 WATCHER = """
-import pickle, signal, sys
+import json, signal, sys
 from pathlib import Path
-from penstock.spark.processes import exit_on_sigterm
-from penstock.spark.run import run_topology
+from penstock.machine.processes import exit_on_sigterm
+from penstock.runs.service import run_topology
+from penstock.topology.file import parse_topology
 exit_on_sigterm()
-run_topology(**pickle.loads(Path(sys.argv[1]).read_bytes()))
+# Ignored where the tests run in the background of a shell.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+given = json.loads(Path(sys.argv[1]).read_text())
+given["topology"] = parse_topology(given["topology"])
+given["folder"], given["code"] = Path(given["folder"]), Path(given["code"])
+run_topology(**given)
 """
 
 
@@ -84,18 +91,18 @@ class RunInProcess:
         self.folder = folder
         self.name = name
         arguments = {
-            "topology": topology,
-            "folder": folder,
+            "topology": dump_topology(topology),
+            "folder": str(folder),
             "name": name,
-            "code": HERE,
+            "code": str(HERE),
             "feed": False,
             "settings": {
                 "spark.driver.extraJavaOptions": FAST_START,
                 "spark.executor.extraJavaOptions": FAST_START,
             },
         }
-        self._arguments = folder.with_suffix(".pickle")
-        self._arguments.write_bytes(pickle.dumps({**arguments, **options}))
+        self._arguments = folder.with_suffix(".json")
+        self._arguments.write_text(json.dumps({**arguments, **options}))
         self.start()
 
     def start(self):
@@ -108,14 +115,20 @@ class RunInProcess:
     def log(self):
         return self.folder.with_suffix(".log")
 
+    @property
+    def place(self):
+        return RunFolder(self.folder)
+
     def status(self):
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads((self.folder / STATUS).read_text())
-        return None
+        return self.place.status()
 
     def instances(self, unit="unit"):
         status = self.status()
-        return status["units"][unit]["running"] if status else 0
+        return status.unit(unit).running if status else 0
+
+    def hosts(self):
+        status = self.status()
+        return [host.name for host in status.hosts] if status else []
 
     def process(self, group, name):
         """The pid of a recorded process of the run."""
@@ -151,7 +164,7 @@ class RunInProcess:
         assert self.watcher.poll() is None, self.log.read_text()
 
     def notices(self):
-        with Journal(self.folder / JOURNAL, self.name) as journal:
+        with Journal(self.place.journal, self.name) as journal:
             return [row["text"] for row in journal.rows("notice")]
 
     def stop(self):
@@ -214,17 +227,15 @@ def goes_on(run, since, what):
 def test_instances_and_hosts_follow_a_load_of_1_4_and_1_up_and_down(run):
     run.trickle.rate_per_s = BASE_PER_S
     goes_on(run, run.trickle.written, "records came out at the base load")
-    run.wait(lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "one instance was enough")
+    run.wait(lambda: run.instances() == 1 and len(run.hosts()) == 1, "one instance was enough")
 
     run.trickle.rate_per_s = 4 * BASE_PER_S
-    run.wait(lambda: run.instances() >= 2 and len(run.status()["hosts"]) >= 2, "a second instance ran")
+    run.wait(lambda: run.instances() >= 2 and len(run.hosts()) >= 2, "a second instance ran")
 
     run.trickle.rate_per_s = BASE_PER_S
-    run.wait(
-        lambda: run.instances() == 1 and len(run.status()["hosts"]) == 1, "the extra hosts were released"
-    )
+    run.wait(lambda: run.instances() == 1 and len(run.hosts()) == 1, "the extra hosts were released")
 
-    with Journal(run.folder / JOURNAL, run.name) as journal:
+    with Journal(run.place.journal, run.name) as journal:
         done = [row["kind"] for row in journal.rows("action") if row["status"] == "enacted"]
     assert {"LeaseHost", "StartInstance", "StopInstance", "ReleaseHost"} <= set(done)
 
@@ -238,7 +249,7 @@ def test_a_killed_executor_is_replaced(run):
 
 
 def test_a_killed_worker_is_replaced(run):
-    (host, *_) = run.status()["hosts"]
+    (host, *_) = run.hosts()
     worker = run.process("", host)
     os.kill(worker, signal.SIGKILL)
 
@@ -262,14 +273,117 @@ def test_units_go_on_without_a_controller_and_the_next_one_adopts_them(run):
     run.wait(
         lambda: run.process("-controller", "controller") not in (None, controller), "the controller was back"
     )
-    run.wait(
-        lambda: (run.status() or {}).get("units", {}).get("unit", {}).get("running"), "units were adopted"
-    )
+    run.wait(lambda: run.instances() > 0, "units were adopted")
     assert run.process("-units", "unit") == driver
 
 
+def host_of(run):
+    """The host of the unit's one instance, once it runs and is the only one."""
+    found = []
+
+    def alone():
+        status = run.status()
+        hosts = status.unit("unit").hosts if status else ()
+        found[:] = hosts
+        return (
+            status is not None
+            and status.unit("unit").running == 1
+            and len(hosts) == 1
+            and len(status.hosts) == 1
+        )
+
+    run.wait(alone, "one instance ran alone on one host")
+    return found[0]
+
+
+def state_of(run, host):
+    """A host's state as of the last tick; None where it is gone."""
+    status = run.status()
+    return next((h.state.value for h in status.hosts if h.name == host), None) if status else None
+
+
+POINTS = {
+    "the replacement is asked for": lambda run, host: state_of(run, host) == "draining",
+    "the replacement serves": lambda run, host: (
+        len(run.status().unit("unit").hosts) > 1
+        and run.instances() >= 1
+        and state_of(run, host) == "draining"
+    ),
+    "the host is given back": lambda run, host: state_of(run, host) is None,
+}
+"""Where in a move and a release the controller is killed."""
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_controller_killed_amid_a_planned_move_loses_neither_instance_nor_host(run, point):
+    run.trickle.rate_per_s = BASE_PER_S
+    leaving = host_of(run)
+    since = run.trickle.written
+    commands.put(run.place.commands, commands.Command("drain", "a test", leaving))
+    run.wait(lambda: POINTS[point](run, leaving), point)
+    controller = run.process("-controller", "controller")
+    os.kill(controller, signal.SIGKILL)
+    run.wait(
+        lambda: run.process("-controller", "controller") not in (None, controller), "the controller was back"
+    )
+    run.wait(lambda: state_of(run, leaving) is None, "the host was given back")
+    assert host_of(run) != leaving
+    goes_on(run, since, "records came out all the while")
+    with Journal(run.place.journal, run.name) as journal:
+        gone = {lease.host: lease for lease in journal.leases()}[leaving]
+        lives = [row for row in journal.rows("life") if row["what"] == "instance"]
+    assert gone.ended_s is not None, "nobody pays for it any more"
+    newest = {row["name"]: row for row in lives}
+    assert sum(not row["over"] for row in newest.values()) == 1, "one instance, known once"
+
+
+def told(run, *words):
+    """What the command line says; an error where it fails."""
+    command = [sys.executable, "-m", "penstock.cli.main", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_function_is_changed_and_a_unit_added_while_records_flow_and_both_are_taken_back(run, tmp_path):
+    (operator,) = TOPOLOGY.operators
+    changed = replace(
+        TOPOLOGY,
+        operators=(
+            replace(operator, function="functions:work_negated", schema="number long"),
+            Operator("look", ("op",), "functions:even", schema="number long"),
+        ),
+        sinks=(*TOPOLOGY.sinks, Sink("seen", ("look",), "jsonl:seen")),
+        units=(*TOPOLOGY.units, Unit("watch", ("look",), policy=Choice("fixed"), max_instances=1)),
+    )
+    file = tmp_path / "changed.yaml"
+    file.write_text(dump_topology(changed))
+    before = run.trickle.written
+    shown = told(run, "apply", run.folder, file, "--plan")
+    assert "new units: watch" in shown
+    assert "started again, keeping their state: unit" in shown
+    assert run.place.plan().revision == 1, "a plan changes nothing"
+    assert "revision 2 runs" in told(run, "apply", run.folder, file, "--reason", "a test")
+    run.wait(lambda: len(results(run.folder, "seen")) > 3, "the new unit saw records")
+    goes_on(run, before, "records came out after the change")
+    run.wait(lambda: below_zero(run), "the new function was taken up")
+
+    since = run.trickle.written
+    told(run, "tell", run.folder, "undo")
+    run.wait(lambda: run.place.plan().revision == 3, "the change was taken back")
+    goes_on(run, since, "records came out after that")
+    run.wait(lambda: run.process("-units", "watch") is None, "the unit that was added is gone")
+    assert [unit.name for unit in run.status().units] == ["unit"]
+    assert run.place.plan().topology == dump_topology(TOPOLOGY)
+    assert any(text.startswith("revision 2: ") and "(a test)" in text for text in run.notices())
+
+
+def below_zero(run):
+    return any(record["number"] < 0 for record in read_results(run.folder / "results" / "out"))
+
+
 def test_a_killed_run_leaves_nothing_running_and_started_again_goes_on_where_it_was(run):
-    with Journal(run.folder / JOURNAL, run.name) as journal:
+    with Journal(run.place.journal, run.name) as journal:
         leases = len(journal.leases())
     before = run.pids()
     run.watcher.kill()
@@ -279,7 +393,7 @@ def test_a_killed_run_leaves_nothing_running_and_started_again_goes_on_where_it_
 
     goes_on(run, max(written, run.trickle.written), "records came out after the run was killed")
     assert not set(before) & set(run.pids()), "what the killed run had started was ended"
-    with Journal(run.folder / JOURNAL, run.name) as journal:
+    with Journal(run.place.journal, run.name) as journal:
         assert len(journal.leases()) > leases, "the same journal goes on"
 
 
@@ -293,12 +407,12 @@ def test_every_record_came_out_once_disk_is_clean_and_no_process_is_left(run):
     assert run.stop() == 0, run.log.read_text()
 
     assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
-    result = pickle.loads((run.folder / RESULT).read_bytes())
+    result = run.place.result()
     assert result.records_out == written, "the summary counts over everything that was killed"
     assert {unit.processed for unit in result.units.values()} == {written}, "and so do its units"
     deadline_s = time.monotonic() + 20
     while (left := [pid for pid in pids if psutil.pid_exists(pid)]) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     assert left == []
-    with Journal(run.folder / JOURNAL, run.name) as journal:
+    with Journal(run.place.journal, run.name) as journal:
         assert all(lease.ended_s is not None for lease in journal.leases())

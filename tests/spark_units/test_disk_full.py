@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.channels.sinks import read_results
-from penstock.spark.local_run import LocalRun
-from penstock.spark.processes import wait_until
+from penstock.machine.processes import wait_until
+from penstock.runs.in_one_session import LocalRun
 
 from .conftest import one_operator, put
 

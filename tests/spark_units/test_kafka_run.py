@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from dataclasses import replace
 from decimal import Decimal
@@ -12,11 +11,10 @@ import psutil
 import pytest
 
 from penstock.channels.broker import read_record
-from penstock.channels.maven import broker_jars
+from penstock.channels.kafka_jars import broker_jars
 from penstock.errors import ClusterError
-from penstock.spark.folders import cache_folder
-from penstock.spark.processes import wait_until
-from penstock.spark.run import RESULT
+from penstock.machine.folders import cache_folder
+from penstock.machine.processes import wait_until
 from penstock.topology.model import Channel, Choice, HostFlavour, LoopSettings, Operator, Sink, Site, Unit
 
 from .conftest import a_topology
@@ -94,7 +92,7 @@ def test_every_record_came_out_once(run):
     assert run.stop() == 0, run.log.read_text()
 
     assert sorted(results(run.folder)) == [f"r{n:06d}" for n in range(written)]
-    result = pickle.loads((run.folder / RESULT).read_bytes())
+    result = run.place.result()
     assert result.units["unit"].processed == written
     assert result.units["second"].processed >= written, "Kafka may bring a record twice"
     assert result.end_to_end.count > 0, "latencies are known behind Kafka too"

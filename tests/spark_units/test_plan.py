@@ -8,8 +8,8 @@ import pytest
 
 from penstock.channels.model import Stream
 from penstock.errors import ConfigurationError
-from penstock.spark.run import Run, RunPlan
-from penstock.spark.unit_plan import generated_sources, plan_unit
+from penstock.runs.run import require_runnable
+from penstock.spark.unit.plan import generated_sources, plan_unit
 from penstock.topology.model import Channel, Choice, Operator, Sink, Site, Source, Topology, Unit
 
 from .conftest import a_topology, one_operator
@@ -95,8 +95,8 @@ def test_generated_sources_name_the_units_that_read_them():
     assert generated_sources(one_operator()) == {"numbers": ("unit",)}
 
 
-def test_a_site_with_a_master_of_its_own_is_told_not_to_be_run_yet(tmp_path):
+def test_a_site_with_a_master_of_its_own_must_say_what_its_machines_share():
     topology = replace(one_operator(), sites=(Site("far", Choice("local"), master="spark://far:7077"),))
 
-    with pytest.raises(ConfigurationError, match=r"site far: .* existing master .spark://far:7077. yet"):
-        Run(topology, tmp_path, RunPlan("never"))
+    with pytest.raises(ConfigurationError, match=r"site far: .*spark://far:7077 must share checkpoints"):
+        require_runnable(topology)

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.channels.sinks import read_results
 from penstock.errors import ConfigurationError
-from penstock.spark.local_run import LocalRun
-from penstock.spark.unit_faults import OperatorError, cause_of
+from penstock.runs.in_one_session import LocalRun
+from penstock.spark.unit.faults import OperatorError, cause_of
 from penstock.topology.model import Operator, Sink, Unit
 
 from .conftest import a_topology, one_operator, put
@@ -106,7 +106,7 @@ def test_records_an_operator_throws_on_are_skipped_into_dead_letters_by_choice(s
 
 def test_a_unit_that_shall_stop_names_operator_record_and_cause(spark, tmp_path):
     with pytest.raises(
-        OperatorError, match=r"operator op failed on record r000013: ValueError: 13 is unlucky"
+        OperatorError, match=r"operator op failed on record r000013 of numbers: ValueError: 13 is unlucky"
     ):
         run(spark, one_operator("functions:superstitious"), tmp_path, range(12, 15))
 

@@ -86,6 +86,9 @@ def topologies(draw) -> Topology:
         for i in range(draw(st.integers(1, 2)))
     ]
     known = [source.name for source in sources]
+    places = draw(sites())
+    # Where real executors run, cores are whole and no instance is smaller than Spark's least.
+    real = any(site.master is not None for site in places)
     operators: list[Operator] = []
     for i in range(draw(st.integers(1, 6))):
         # The first operator takes every source, so none is left over.
@@ -98,8 +101,8 @@ def topologies(draw) -> Topology:
                 tuple(inputs),
                 draw(functions),
                 draw(seconds),
-                draw(st.floats(0.01, 1)),  # four slots of it fit the default host
-                draw(st.integers(1, 1024)),
+                1.0 if real else draw(st.floats(0.01, 1)),  # four slots of it fit the default host
+                draw(st.integers(512 if real else 1, 1024)),
                 draw(st.booleans()),
                 draw(st.floats(0, 5)),
                 draw(services),
@@ -112,7 +115,6 @@ def topologies(draw) -> Topology:
         Sink(f"sink_{i}", (draw(st.sampled_from(operators)).name,), draw(functions))
         for i in range(draw(st.integers(0, 2)))
     ]
-    places = draw(sites())
     channels = draw(
         st.sampled_from(
             [

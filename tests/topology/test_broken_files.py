@@ -21,10 +21,10 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from penstock.cli.check import check
-from penstock.cli.known import known_names
 from penstock.errors import TopologyError
+from penstock.runs.known import known_names
 from penstock.topology.file import parse_topology
-from penstock.topology.validation import find_cycles
+from penstock.topology.graph import find_cycles
 
 RIGHT: dict[str, Any] = {
     "name": "right",

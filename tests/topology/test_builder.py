@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from penstock.cli.known import known_names
 from penstock.errors import ConfigurationError, TopologyError
+from penstock.runs.known import known_names
 from penstock.topology.builder import TopologyBuilder
 from penstock.topology.file import dump_topology, parse_topology
 from penstock.topology.model import Choice, Operator, Source, Topology

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.known import known_names
 from penstock.errors import TopologyError
 from penstock.quantities import duration_s
+from penstock.runs.known import known_names
 from penstock.topology.file import dump_topology, duration_text, load_topology, parse_topology
 from penstock.topology.model import (
     Channel,

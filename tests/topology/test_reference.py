@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from penstock.cli.known import known_names
 from penstock.cli.reference import reference
+from penstock.runs.known import known_names
 from penstock.topology.file import parse_topology
 from penstock.topology.grammar import GRAMMAR
 from penstock.topology.model import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
 from penstock.topology.model import Choice
-from penstock.workload import WORKLOADS, Workload, make_workload, scaled, workload_parameters
+from penstock.workload import WORKLOADS, Workload, make_workload, scaled
 from penstock.workload.patterns import (
     MACHINE_PER_S,
     Constant,
@@ -122,7 +122,7 @@ def test_a_random_walk_steps_with_the_chances_of_equation_6_and_is_reflected():
         (Choice("sine", {"period": 3}), 'has no parameter "period"; did you mean "period_s"'),
         (Choice("sine", {"period_s": "3 GiB"}), "period_s: '3 GiB' has the unit 'GiB'"),
         (Choice("sine", {"amplitude_per_s": 1000}), "would become negative"),
-        (Choice("constant", {"level_per_s": -1}), "cannot be negative"),
+        (Choice("constant", {"level_per_s": -1}), "level_per_s: expected a number, 0 or more, got -1"),
         (Choice("constant", {"rate_scale": -1}), "rate_scale"),
         (Choice("constant", {"time_scale": 0}), "time_scale"),
         (Choice("linear", {"over_s": 0}), "over_s above 0"),
@@ -151,7 +151,7 @@ def test_parameters_may_be_quantities():
 
 
 def test_every_parameter_is_listed():
-    assert set(workload_parameters("linear")) == {
+    assert set(WORKLOADS.parameters("linear")) == {
         "from_per_s",
         "to_per_s",
         "over_s",

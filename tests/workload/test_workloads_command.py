@@ -9,7 +9,6 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from penstock.cli.parameters import parameters
 from penstock.cli.workloads import sparkline, workloads
 from penstock.errors import ConfigurationError
 from penstock.workload import WORKLOADS
@@ -34,8 +33,8 @@ def test_every_workload_is_listed_with_its_shape():
 def test_one_workload_is_shown_with_all_its_parameters(name):
     result = run(name)
     assert result.exit_code == 0, result.output
-    for parameter in parameters(WORKLOADS[name]):
-        assert parameter.name in result.output
+    for parameter in WORKLOADS.parameters(name):
+        assert parameter in result.output
 
 
 def test_parameters_can_be_set():
@@ -79,5 +78,5 @@ def test_a_sparkline_is_as_high_as_its_values(values, bars):
 
 
 def test_every_parameter_of_every_workload_has_a_meaning():
-    for kind in WORKLOADS.values():
-        assert all(parameter.meaning for parameter in parameters(kind))
+    for name in WORKLOADS:
+        assert all(parameter.meaning for parameter in WORKLOADS.parameters(name).values())

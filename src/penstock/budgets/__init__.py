@@ -6,15 +6,11 @@ measurements to budgets, as the control loop uses it.
 """
 
 from penstock.budgets.costs import (
-    MM1,
     CostFunction,
     CostFunctionError,
     Custom,
     Exponential,
-    Kingman,
     Linear,
-    QueueCost,
-    SharedQueue,
     Table,
     UnansweredError,
     cost_function,
@@ -30,6 +26,7 @@ from penstock.budgets.distribution import (
     problem_of,
 )
 from penstock.budgets.problem import BudgetProblem, BudgetUnit, InfeasibleBoundError, PathBound, Solution
+from penstock.budgets.queues import MM1, Kingman, QueueCost, SharedQueue
 from penstock.budgets.remote import RemoteCost
 from penstock.budgets.solve import SOLVERS, solve
 

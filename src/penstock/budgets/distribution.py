@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.budgets.costs import CostFunction, SharedQueue
+from penstock.budgets.costs import CostFunction
 from penstock.budgets.problem import BudgetProblem, BudgetUnit, InfeasibleBoundError, PathBound, Solution
+from penstock.budgets.queues import SharedQueue
 from penstock.budgets.solve import solve
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.placement import Room

@@ -18,7 +18,9 @@ from scipy.sparse import csr_matrix
 
 from penstock.budgets.costs import FloatArray
 from penstock.budgets.hull import GAP, Choices, Relaxation, choices, relax, repair
-from penstock.budgets.problem import TOLERANCE, BudgetProblem, IntArray, Prepared, Solution
+from penstock.budgets.network import TOLERANCE, IntArray
+from penstock.budgets.pricing import Prepared
+from penstock.budgets.problem import BudgetProblem, Solution
 from penstock.errors import PenstockError
 
 Neighbours = Mapping[int, tuple[tuple[int, float], ...]]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from penstock.budgets.costs import MM1, CostFunction, Exponential, Kingman, Linear
+from penstock.budgets.costs import CostFunction, Exponential, Linear
 from penstock.budgets.problem import BudgetProblem, BudgetUnit, PathBound
+from penstock.budgets.queues import MM1, Kingman
 
 KINDS = ("mm1", "kingman", "linear", "exponential")
 """The four cost functions of the paper."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 
-from penstock.budgets.problem import TOLERANCE, BudgetProblem, IntArray, Layer, Prepared, Solution
+from penstock.budgets.network import TOLERANCE, IntArray, Layer
+from penstock.budgets.pricing import Prepared
+from penstock.budgets.problem import BudgetProblem, Solution
 
 
 def solve_greedy(problem: BudgetProblem, *, cached: bool = True) -> Solution:

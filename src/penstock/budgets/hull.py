@@ -19,7 +19,9 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_matrix
 
 from penstock.budgets.costs import FloatArray
-from penstock.budgets.problem import TOLERANCE, WIDE, BudgetProblem, IntArray, Prepared, Schedule, Solution
+from penstock.budgets.network import TOLERANCE, IntArray, Schedule
+from penstock.budgets.pricing import WIDE, Prepared
+from penstock.budgets.problem import BudgetProblem, Solution
 from penstock.errors import PenstockError
 
 GAP = 1e-9

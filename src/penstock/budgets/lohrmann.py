@@ -12,8 +12,10 @@ import math
 
 import numpy as np
 
-from penstock.budgets.costs import QueueCost
-from penstock.budgets.problem import TOLERANCE, BudgetProblem, Prepared, Solution
+from penstock.budgets.network import TOLERANCE
+from penstock.budgets.pricing import Prepared
+from penstock.budgets.problem import BudgetProblem, Solution
+from penstock.budgets.queues import QueueCost
 from penstock.errors import ConfigurationError
 
 

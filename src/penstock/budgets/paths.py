@@ -12,7 +12,9 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from penstock.budgets.problem import TOLERANCE, BudgetProblem, Prepared, Solution
+from penstock.budgets.network import TOLERANCE
+from penstock.budgets.pricing import Prepared
+from penstock.budgets.problem import BudgetProblem, Solution
 from penstock.errors import PenstockError
 
 MOST_PATHS = 200_000

@@ -7,17 +7,34 @@ until `refresh`; every request sent is counted, because some providers charge fo
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import time
-import urllib.error
 import urllib.request
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from penstock.budgets.costs import CostFunction, FloatArray, UnansweredError
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, told
+from penstock.quantities import shown
+
+LARGEST_ANSWER = 64 * 1024
+"""Bytes of one answer that are read."""
+LARGEST_COST = 1e15
+"""Costs beyond this are no costs; sums of them would not be finite."""
+LONGEST_REASON = 200
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A cost function answers where it was asked: whoever is sent elsewhere is told so."""
+
+    def redirect_request(self, *arguments: Any, **keywords: Any) -> None:
+        """Follow nothing; urllib then raises the redirection as an HTTPError."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class RemoteCost(CostFunction):
@@ -80,9 +97,10 @@ class RemoteCost(CostFunction):
             self._sent += 1
             try:
                 return self._request(latency_s)
-            except (OSError, ValueError) as error:
-                # URLError and timeouts are OSErrors; an answer that is no JSON is a ValueError.
-                reason = f"{type(error).__name__}: {error}"
+            except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
+                # URLError and timeouts are OSErrors; an answer that is no JSON is a ValueError, one nested
+                # without end a RecursionError, and one that is no HTTP or is cut off an HTTPException.
+                reason = told(f"{type(error).__name__}: {error}"[:LONGEST_REASON])
         tries = f"{self._retries + 1} tries" if self._retries else "one try"
         raise UnansweredError("?", f"{self.url} at {latency_s:g} s, {tries}: {reason}")
 
@@ -92,13 +110,27 @@ class RemoteCost(CostFunction):
             data=json.dumps({"latency_s": latency_s}).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-            found = json.load(answer)
+        with _OPENER.open(request, timeout=self._timeout_s) as answer:
+            content = self._content(answer, time.monotonic() + self._timeout_s)
+        found = json.loads(content)
         if not isinstance(found, dict) or "cost" not in found:
             raise ValueError(f'expected {{"cost": number or null}}, got {str(found)[:80]!r}')
         cost = found["cost"]
         if cost is None:
             return math.inf
         if isinstance(cost, bool) or not isinstance(cost, (int, float)):
-            raise ValueError(f"expected a number or null as the cost, got {cost!r}")
+            raise ValueError(f"expected a number or null as the cost, got {shown(cost)}")
+        if not 0 <= cost <= LARGEST_COST:  # NaN is not, either
+            raise ValueError(f"expected a cost from 0 to {LARGEST_COST:g}, got {shown(cost)}")
         return float(cost)
+
+    def _content(self, answer: Any, until_s: float) -> bytes:
+        """The answer's bytes; ValueError for one that does not end, TimeoutError for one that drips."""
+        content = b""
+        while part := answer.read1(LARGEST_ANSWER + 1):
+            content += part
+            if len(content) > LARGEST_ANSWER:
+                raise ValueError(f"expected an answer of at most {LARGEST_ANSWER} bytes")
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"no whole answer within {self._timeout_s:g} s")
+        return content

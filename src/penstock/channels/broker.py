@@ -1,6 +1,7 @@
 """A single Kafka broker for tests and demos, from Maven's jars: no Docker, nothing to install.
 
-KRaft (no ZooKeeper), bound to the loopback address on free ports, storage formatted by Kafka's own tool.
+KRaft (no ZooKeeper), bound to the loopback address on free ports, storage formatted by Kafka's own tool. It
+lets nobody in without its password (`kafka_access`).
 It stays up until told to go; a record with its pid and start time says which process it is. Started again
 on the same folder it has the same records and the same address.
 """
@@ -11,31 +12,34 @@ import base64
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
+from penstock.channels.kafka_access import forget, make_known, password_of, server_settings
 from penstock.errors import ClusterError
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.folders import private_folder
+from penstock.machine.processes import ChildProcesses, ProcessIdentity, log_tail, wait_until
+from penstock.machine.secrets import redacted
 
 STOPPED = "stopped"
 """A file in the broker's folder that says it was told to stop."""
 START_S = 60.0
 """A broker starts in about 3 s; a loaded machine takes its time."""
+_CHILD = "broker"
+_CLIENTS, _CONTROLLER = "CLIENTS", "CONTROLLER"
+"""Its listeners: for clients, and for itself. Both ask for the password."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
     """What is written down about a broker."""
 
-    pid: int
-    started_s: float
+    process: ProcessIdentity
     port: int
     controller_port: int
     folder: str
@@ -48,26 +52,29 @@ class BrokerRecord:
     @property
     def alive(self) -> bool:
         """Whether this very process still runs."""
-        try:
-            process = psutil.Process(self.pid)
-            return (
-                abs(process.create_time() - self.started_s) < 0.05
-                and process.status() != psutil.STATUS_ZOMBIE
-            )
-        except psutil.NoSuchProcess:
-            return False
+        return self.process.alive
 
 
 class Broker:
     """The broker of one folder. `start` and `stop` may be said again without harm."""
 
-    def __init__(self, folder: Path, java: Path, jars: Sequence[Path], memory_mib: int = 256) -> None:
-        """`java` is the program, `jars` what `maven.broker_jars` gives."""
+    def __init__(
+        self,
+        folder: Path,
+        java: Path,
+        jars: Sequence[Path],
+        memory_mib: int = 256,
+        children: ChildProcesses | None = None,
+    ) -> None:
+        """`java` is the program, `jars` what `kafka_jars.broker_jars` gives.
+
+        `children` are those of the run it ends with; without them it stays until it is told to go.
+        """
         self.folder = Path(folder)
         self._java = java
         self._class_path = os.pathsep.join(str(jar) for jar in jars)
         self._memory_mib = memory_mib
-        self._child: subprocess.Popen[bytes] | None = None
+        self._children = children or ChildProcesses(f"broker {self.folder.resolve()}", persistent=True)
 
     @property
     def log(self) -> Path:
@@ -86,52 +93,40 @@ class Broker:
     def start(self, wait_s: float = START_S) -> BrokerRecord:
         """Start it where it does not run, and wait until it takes connections."""
         record = self.launch()
-        deadline_s = time.monotonic() + wait_s
-        while not listens(record.port):
-            gone = self._child is not None and self._child.poll() is not None
-            if gone or time.monotonic() > deadline_s:
-                self.stop()
-                raise ClusterError(
-                    f"the broker did not come up on port {record.port} within {wait_s:.0f} s; its last words "
-                    f"({self.log}):\n{_last_lines(self.log)}"
-                )
-            time.sleep(0.1)
+        wait_until(lambda: listens(record.port) or not self._children.alive(_CHILD), wait_s)
+        if not listens(record.port):
+            self.stop()
+            raise ClusterError(
+                f"the broker did not come up on port {record.port} within {wait_s:.0f} s; its last words "
+                f"({self.log}):\n{log_tail(self.log)}"
+            )
         return record
 
     def launch(self) -> BrokerRecord:
         """Start it where it does not run, without waiting until it takes connections."""
+        self._children.adopt()
         found = self.record()
-        if found is not None and found.alive:
+        if found is not None and self._children.alive(_CHILD):
             return found
-        command, port, controller_port = self.prepared()
-        with self.log.open("ab") as output:
-            self._child = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return self.note(self._child.pid, port, controller_port)
-
-    def note(self, pid: int, port: int, controller_port: int) -> BrokerRecord:
-        """Write down which process is the broker."""
-        record = BrokerRecord(pid, psutil.Process(pid).create_time(), port, controller_port, str(self.folder))
-        temporary = self.folder / "broker.json.part"
-        temporary.write_text(json.dumps(asdict(record)))
-        temporary.replace(self.folder / "broker.json")
+        self._children.stop(_CHILD, grace_s=0.0)
+        command, port, controller_port = self._prepared()
+        child = self._children.start(_CHILD, command, log=self.log)
+        record = BrokerRecord(child.process, port, controller_port, str(self.folder))
+        written(self.folder / "broker.json", json.dumps(asdict(record)), mode=PRIVATE)
+        make_known(self.folder, port)
         return record
 
-    def prepared(self) -> tuple[list[str], int, int]:
+    def _prepared(self) -> tuple[list[str], int, int]:
         """The command that starts it, its port and its controller's, with everything it needs in place."""
         found = self.record()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         (self.folder / STOPPED).unlink(missing_ok=True)
         # The same ports as before where they are free: clients that wait for the broker find it again.
         ports = (found.port, found.controller_port) if found is not None else (0, 0)
         port, controller_port = (_free_port(wanted) for wanted in ports)
         settings = self.folder / "server.properties"
-        settings.write_text(_settings(port, controller_port, self.folder / "data"))
+        chosen = _settings(port, controller_port, self.folder / "data", password_of(self.folder))
+        written(settings, "".join(f"{name}={value}\n" for name, value in chosen.items()), mode=PRIVATE)
         logging = self.folder / "log4j2.yaml"
         logging.write_text(_LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
@@ -148,19 +143,11 @@ class Broker:
         if found is None:
             return False
         (self.folder / STOPPED).touch()
-        if not found.alive:
-            return False
-        process = psutil.Process(found.pid)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(grace_s)
-        except psutil.TimeoutExpired:
-            process.kill()
-            with contextlib.suppress(psutil.TimeoutExpired):
-                process.wait(5)
-        if self._child is not None:
-            self._child.wait(5)
-        return True
+        alive = found.alive
+        self._children.adopt()
+        self._children.stop(_CHILD, grace_s=grace_s)
+        forget(self.folder, found.port)
+        return alive and not found.alive
 
     def _format(self, settings: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -171,15 +158,17 @@ class Broker:
         )  # fmt: skip
         if done.returncode != 0:
             raise ClusterError(
-                f"the broker's storage at {self.folder} could not be formatted: {done.stdout}{done.stderr}"
+                f"the broker's storage at {self.folder} could not be formatted: "
+                f"{redacted(done.stdout + done.stderr)}"
             )
 
 
 def read_record(folder: Path) -> BrokerRecord | None:
     """What was written down about the broker of a folder; None where there is none."""
     try:
-        return BrokerRecord(**json.loads((folder / "broker.json").read_text()))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        known = json.loads((folder / "broker.json").read_text())
+        return BrokerRecord(**{**known, "process": ProcessIdentity.read(known["process"])})
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
@@ -201,31 +190,25 @@ def _free_port(wanted: int = 0) -> int:
     raise ClusterError("no free port on the loopback address")
 
 
-def _last_lines(file: Path, count: int = 12) -> str:
-    try:
-        return "\n".join(file.read_text(errors="replace").splitlines()[-count:])
-    except FileNotFoundError:
-        return "(nothing)"
-
-
-def _settings(port: int, controller_port: int, data: Path) -> str:
-    return f"""process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={data}
-auto.create.topics.enable=false
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
-log.retention.check.interval.ms=30000
-"""
+def _settings(port: int, controller_port: int, data: Path, password: str) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"{_CLIENTS}://127.0.0.1:{port},{_CONTROLLER}://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"{_CLIENTS}://127.0.0.1:{port}",
+        "controller.listener.names": _CONTROLLER,
+        "inter.broker.listener.name": _CLIENTS,
+        **server_settings(password, _CLIENTS, _CONTROLLER),
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.retention.check.interval.ms": "30000",
+    }
 
 
 _LOGGING = """Configuration:

@@ -8,19 +8,19 @@ its source time is the one the operator gives (`max("source_time")` is right), e
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigurationError
+from penstock.spark.gateway.plans import aggregates, widened
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 RECORD_ID = "record_id"
 SOURCE_TIME = "source_time"
-
-_WIDENED = ("Project",)
-_PASSED = ("Filter", "SubqueryAlias", "Sort", "Repartition", "RepartitionByExpression", "EventTimeWatermark")
-"""Plan nodes that give out what their child gives out, so that a column can be let through them."""
+PROBLEM = "penstock_problem"
+"""The column that says why a record cannot be taken; null for a good one."""
 
 
 def enveloped(records: DataFrame, source: str) -> DataFrame:
@@ -55,6 +55,42 @@ def enveloped(records: DataFrame, source: str) -> DataFrame:
     )
 
 
+def received(records: DataFrame, malformed: Column | None = None) -> DataFrame:
+    """Records as they come in, with a column that says what is wrong with one (`PROBLEM`).
+
+    `malformed` is a text column with what could not be read, null for a good record. A record without an
+    id gets one from its content, so that it can be named and left out like any other.
+    """
+    from pyspark.sql import functions as sql
+
+    names = [name for name in records.columns if name not in (RECORD_ID, PROBLEM)]
+    missing = sql.when(sql.col(RECORD_ID).isNull(), sql.lit(f"it has no {RECORD_ID}"))
+    own = sql.concat(sql.lit("without-id-"), _content_id(names))
+    if malformed is None:
+        problem = missing
+    else:
+        shown = sql.concat(sql.lit("it cannot be read: "), sql.substring(malformed, 1, 200))
+        problem = sql.when(malformed.isNotNull(), shown).otherwise(missing)
+        own = sql.coalesce(sql.concat(sql.lit("malformed-"), sql.sha1(malformed.cast("binary"))), own)
+    return records.withColumns({PROBLEM: problem, RECORD_ID: sql.coalesce(sql.col(RECORD_ID), own)})
+
+
+def admitted(records: DataFrame, whose: str, left_out: Collection[str] = ()) -> DataFrame:
+    """Received records at the door: those with the ids to leave out are dropped, a bad one is an error.
+
+    `whose` names the source or the operator they come from, for the error's message.
+    """
+    from pyspark.sql import functions as sql
+
+    message = sql.concat(sql.lit(f"{whose}: record "), RECORD_ID, sql.lit(": "), PROBLEM)
+    refused = sql.raise_error(message).cast("boolean")
+    # One expression, for its parts are looked at in order: what is left out raises no error.
+    good = sql.when(sql.col(PROBLEM).isNotNull(), refused).otherwise(sql.lit(True))
+    if left_out:
+        good = sql.when(sql.col(RECORD_ID).isin(sorted(left_out)), sql.lit(False)).otherwise(good)
+    return records.filter(good).drop(PROBLEM)
+
+
 def kept(result: DataFrame, operator: str, stateful: bool) -> DataFrame:
     """An operator's result with both columns, whatever the operator selected."""
     from pyspark.sql import functions as sql
@@ -63,10 +99,10 @@ def kept(result: DataFrame, operator: str, stateful: bool) -> DataFrame:
     if not missing:
         return result
     if not stateful:
-        widened = _widened(result, missing)
-        if widened is not None:
-            return widened
-    if result.isStreaming and not (stateful or _aggregates(result)):
+        complete = widened(result, missing)
+        if complete is not None:
+            return complete
+    if result.isStreaming and not (stateful or aggregates(result)):
         raise ConfigurationError(
             f"operator {operator}: its function gives {', '.join(result.columns)} without "
             f"{' and '.join(missing)}, and they cannot be let through its plan (mapInPandas, joins and the "
@@ -85,61 +121,3 @@ def _content_id(names: list[str]) -> Any:
     from pyspark.sql import functions as sql
 
     return sql.sha1(sql.to_json(sql.struct(*(sql.col(f"`{name}`") for name in names))).cast("binary"))
-
-
-def _aggregates(result: DataFrame) -> bool:
-    """Whether the plan has a node that makes new records of several."""
-    plan = result._jdf.queryExecution().analyzed()
-    return any(f"{name} " in plan.toString() for name in ("Aggregate", "TransformWithState", "FlatMapGroups"))
-
-
-def _widened(result: DataFrame, missing: list[str]) -> DataFrame | None:
-    """The same result with the missing columns let through its projections; None where that cannot be."""
-    from pyspark.sql import DataFrame as PySparkDataFrame
-
-    session = result.sparkSession
-    plan = _let_through(session._jvm, result._jdf.queryExecution().analyzed(), set(missing))
-    if plan is None:
-        return None
-    # Spark's own way to make a DataFrame of a plan; the analysed plan is checked again by it.
-    jvm: Any = session._jvm
-    module = getattr(getattr(jvm.org.apache.spark.sql.classic, "Dataset$"), "MODULE$")
-    widened = PySparkDataFrame(module.ofRows(session._jsparkSession, plan), session)
-    return widened.select(*result.columns, *missing)
-
-
-def _let_through(jvm: Any, plan: Any, missing: set[str]) -> Any | None:
-    """The plan giving out the missing columns too; None where a node on the way cannot."""
-    present = _outputs(plan)
-    if missing <= set(present):
-        return plan
-    kind = plan.nodeName()
-    if kind not in _WIDENED and kind not in _PASSED:
-        return None
-    child = _let_through(jvm, plan.children().apply(0), missing - set(present))
-    if child is None:
-        return None
-    if kind in _PASSED:
-        children = jvm.java.util.ArrayList()
-        children.add(child)
-        return plan.withNewChildren(_scala_sequence(jvm, children))
-    attributes = _outputs(child)
-    wanted = jvm.java.util.ArrayList()
-    project_list = plan.projectList()
-    for position in range(project_list.size()):
-        wanted.add(project_list.apply(position))
-    for name in sorted(missing - set(present)):
-        wanted.add(attributes[name])
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_scala_sequence(jvm, wanted), child)
-
-
-def _outputs(plan: Any) -> dict[str, Any]:
-    output = plan.output()
-    return {
-        attribute.name(): attribute
-        for attribute in (output.apply(position) for position in range(output.size()))
-    }
-
-
-def _scala_sequence(jvm: Any, items: Any) -> Any:
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from penstock.channels.files import last_batch, publish
+from penstock.channels.batches import last_batch, publish
+from penstock.clock import WallClock
 from penstock.errors import ConfigurationError
+from penstock.machine.files import written
 from penstock.topology.model import Choice
 from penstock.workload.arrivals import ArrivalStream
 from penstock.workload.registry import make_workload
@@ -30,6 +33,11 @@ TICK_S = 0.1
 """How often a file is written: well below what a micro-batch takes, few enough files."""
 
 FINISHED = "_finished.json"
+ALIVE = "_alive"
+"""Touched by a feeder about once a second: one that hangs does not."""
+ALIVE_EVERY_S = 1.0
+FULL_S = 1.0
+"""How long is waited before a batch is tried again that a full disk did not take."""
 
 _VALUES: Mapping[str, Callable[[str, int], Any]] = {
     **dict.fromkeys(("tinyint", "byte"), lambda name, number: number % 100),
@@ -82,7 +90,12 @@ def feed(
     number = 0
     batch_id = -1
     complete = False
+    told_s = -math.inf
+    scratch.mkdir(parents=True, exist_ok=True)
     while not stopped():
+        if (mono_s := time.monotonic()) >= told_s + ALIVE_EVERY_S:
+            (scratch / ALIVE).touch()
+            told_s = mono_s
         batch_id += 1
         # Batches lie on a fixed raster, so a restarted feeder makes the same ones again.
         until_s = min(end_s, (batch_id + 1) * TICK_S)
@@ -94,23 +107,37 @@ def feed(
             for offset, instant_s in enumerate(instants_s):
                 record = {
                     "record_id": f"{source}-{number + offset:09d}",
-                    "source_time": datetime.fromtimestamp(started_s + float(instant_s), UTC).isoformat(
-                        timespec="microseconds"
-                    ),
+                    "source_time": datetime.fromtimestamp(
+                        started_s + float(instant_s), timezone.utc
+                    ).isoformat(timespec="microseconds"),
                 }
                 record.update({name: value(name, number + offset) for name, value in columns})
                 lines.append(json.dumps(record))
-            written = scratch / f"_writing-{batch_id:09d}"
-            written.mkdir(parents=True, exist_ok=True)
-            file = written / "records.json"
-            file.write_text("\n".join(lines) + "\n")
-            publish(written, [file], len(lines), folders, batch_id)
+            text = "\n".join(lines) + "\n"
+            while not (published := _published(text, len(lines), folders, batch_id)) and not stopped():
+                wait(FULL_S)
+            if not published:
+                break
         number += len(instants_s)
         if until_s >= end_s:
             complete = True
             break
-    (scratch / FINISHED).write_text(json.dumps({"records": number, "complete": complete}))
+    written(scratch / FINISHED, json.dumps({"records": number, "complete": complete}))
     return number
+
+
+def _published(text: str, records: int, folders: Sequence[Path], batch_id: int) -> bool:
+    """Write a batch for all to see; False where the disk does not take it now."""
+    writing = folders[0].parent / f"_writing-{batch_id:09d}"
+    try:
+        writing.mkdir(parents=True, exist_ok=True)
+        file = writing / "records.json"
+        file.write_text(text)
+        publish(writing, [file], records, folders, batch_id)
+    except OSError as error:
+        print(f"batch {batch_id} waits: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,6 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [Path(folder) for folder in given["folders"]],
         given["started_s"],
         given["duration_s"],
+        now_s=WallClock(given.get("anchor_s")).now_s,
         stopped=lambda: bool(ended),
     )
     return 0

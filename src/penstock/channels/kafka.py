@@ -2,31 +2,37 @@
 
 The topic carries each record as JSON under its id, so every consuming unit reads the one topic at its own
 pace. A batch that is written again after a crash is there twice with the same ids: a unit that must not see
-that sets the channel's `deduplicate` to how long ids are remembered. Topics are made with enough partitions
-for the unit that reads them at its largest, and with a retention, so disk use is bounded.
+that sets the channel's `deduplicate` to how long ids are remembered. Topics carry the run's name, have enough
+partitions for the unit that reads them at its largest, and keep a record until every reader is done with it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-
-from penstock.channels.envelope import RECORD_ID, SOURCE_TIME
-from penstock.channels.files import TIMESTAMP_FORMAT, offsets_of, source_index_of
-from penstock.channels.model import Stream
+from penstock.channels.batches import TIMESTAMP_FORMAT
+from penstock.channels.envelope import RECORD_ID, SOURCE_TIME, admitted, received
+from penstock.channels.kafka_access import client_settings
+from penstock.channels.kafka_jars import connector_jars
+from penstock.channels.kafka_offsets import KafkaConsumption, offset_of
+from penstock.channels.kafka_service import BrokerService
+from penstock.channels.model import ChannelPlace, Leaving, Stream
 from penstock.channels.schemas import carried_schema, fitted
-from penstock.errors import ClusterError, ConfigurationError
+from penstock.errors import ConfigurationError
+from penstock.machine.folders import cache_folder
 from penstock.quantities import duration_s
+from penstock.spark.checkpoints import Checkpoint
+from penstock.spark.gateway.kafka_admin import KafkaAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-POLL_S = 0.1
-"""How long Spark waits before it looks for new records again, as our settings have it."""
 FETCH_WAIT_MS = 10
 """How long the broker may keep a request for records that are not there yet.
 
@@ -34,34 +40,109 @@ Spark's reader looks at a partition's end after every fetch, and Kafka's client 
 its request ahead is back: at Kafka's usual 500 ms every task waited that long, and held its slot meanwhile.
 Between batches nobody asks, so a short wait costs the broker nothing.
 """
-_EVENLY = (0.1, 0.3, 0.5, 0.7, 0.9)
-_LOOKS_KEPT = 500
+MOST_PARTITIONS = 10_000
+_MALFORMED = "penstock_malformed"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_ADDRESS = re.compile(r"^[^\s,:]+:\d{1,5}$")
+_OUTAGE = re.compile(
+    r"kafka\.common\.errors|TimeoutException|DisconnectException|Could not find valid partition"
+    r"|Failed to construct kafka",
+    re.IGNORECASE,
+)
+_LOSS = re.compile(r"KAFKA_DATA_LOSS|Some data may have been lost|OffsetOutOfRangeException")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Topics on a Kafka broker."""
+
+    name: ClassVar[str] = "kafka"
+
+    bootstrap: str | None = None
+    """The broker's address as host:port, or several with commas; by default one that Penstock starts."""
+    prefix: str | None = None
+    """What topics' names begin with; by default the run's and the channel's name. Runs that share it mix."""
+    partitions: int | None = None
+    """Partitions of a topic; by default as many as the largest reading unit has slots, at most 64."""
+    retention: str | None = None
+    """How long the broker keeps records whether or not they were read, such as "1 h".
+
+    By default a record is kept until every unit that reads it is done with it.
+    """
+    max_records_per_batch: int = 100_000
+    """Most records of a micro-batch: a backlog is worked off in bites."""
+    deduplicate: str | None = None
+    """How long ids are remembered, so that a record that comes twice is taken once; by default not at all."""
+    on_data_loss: Literal["stop", "go on"] = "stop"
+    """What a unit does where the broker has lost records it had not read: stop and name the offsets."""
+    client_file: str | None = None
+    """A file with settings of Kafka's clients (name=value a line), such as how a broker of yours lets in."""
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("partitions", self.partitions, MOST_PARTITIONS),
+            ("max_records_per_batch", self.max_records_per_batch, None),
+        ):
+            if value is not None and (value < 1 or (most is not None and value > most)):
+                right = "1 or more" if most is None else f"from 1 to {most}"
+                raise ConfigurationError(f"{name}: expected {right}, got {value}")
+        for name, text in (("retention", self.retention), ("deduplicate", self.deduplicate)):
+            if text is not None and duration_s(text) < 1:
+                raise ConfigurationError(f'{name}: expected 1 s or more, such as "1 h", got {text!r}')
+        if self.bootstrap is not None:
+            for address in self.bootstrap.split(","):
+                if not _ADDRESS.match(address.strip()):
+                    raise ConfigurationError(f"bootstrap: expected host:port, got {address.strip()!r}")
+        if self.prefix is not None and not _NAME.fullmatch(self.prefix):
+            raise ConfigurationError(f"prefix: expected letters, digits, . _ or -, got {self.prefix!r}")
+        if self.on_data_loss not in ("stop", "go on"):
+            raise ConfigurationError(f"on_data_loss: expected stop or go on, got {self.on_data_loss!r}")
+
+    def opened(self, place: ChannelPlace) -> KafkaChannel:
+        """The channel at its broker."""
+        bootstrap = self.bootstrap or place.address
+        if bootstrap is None:
+            raise ConfigurationError(
+                "no broker is named and none runs; set the option `bootstrap`, or start one with "
+                "`penstock broker up`"
+            )
+        prefix = self.prefix or "-".join(_NAME.findall(f"{place.run}.{place.name}"))
+        # A partition is read by one task at a time: a reading unit at its largest keeps all slots busy.
+        partitions = self.partitions or min(64, max(4, place.most_slots))
+        return KafkaChannel(self, bootstrap, prefix, partitions, dict(place.readers))
+
+    def jars(self) -> list[Path]:
+        """Spark's connector."""
+        import pyspark
+
+        return connector_jars(cache_folder("jars"), pyspark.__version__)
+
+    def service(self) -> BrokerService:
+        """The broker."""
+        return BrokerService(self.bootstrap)
 
 
 class KafkaChannel:
     """One topic a producer on a broker."""
 
-    kind: ClassVar[str] = "kafka"
     exactly_once: ClassVar[bool] = False
 
     def __init__(
         self,
+        options: KafkaOptions,
         bootstrap: str,
-        prefix: str = "penstock",
-        partitions: int = 8,
-        retention: str = "1 h",
-        max_records_per_batch: int = 100_000,
-        deduplicate: str | None = None,
+        prefix: str,
+        partitions: int = 4,
+        readers: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`bootstrap` is the broker's address; `prefix` stands before every topic's name."""
-        if partitions < 1:
-            raise ConfigurationError(f"channel kafka: expected at least 1 partition, got {partitions}")
+        """`readers` are the units that read each producer's records; without them nothing is cleaned."""
+        self.options = options
         self.bootstrap = bootstrap
         self.prefix = prefix
         self.partitions = partitions
-        self.retention_s = duration_s(retention)
-        self.max_records_per_batch = max_records_per_batch
-        self.deduplicate_s = None if deduplicate is None else duration_s(deduplicate)
+        self.client = client_settings(bootstrap, options.client_file)
+        """What its clients need to be let in by the broker."""
+        self._readers = readers or {}
 
     def topic(self, producer: str) -> str:
         """The topic of a producer's records."""
@@ -69,96 +150,110 @@ class KafkaChannel:
 
     def prepare(self, spark: SparkSession, streams: Sequence[Stream]) -> None:
         """Create the topics that do not exist yet; ClusterError where the broker does not answer."""
-        from py4j.protocol import Py4JJavaError
-
-        jvm: Any = spark._jvm
-        settings = jvm.java.util.Properties()
-        settings.put("bootstrap.servers", self.bootstrap)
-        settings.put("default.api.timeout.ms", "20000")
-        settings.put("request.timeout.ms", "10000")
-        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
-        try:
-            # Topic by topic: one that exists must not keep the others from being made.
+        retention = self.options.retention
+        configuration = {"retention.ms": "-1"}
+        if retention is not None:
+            retention_ms = int(duration_s(retention) * 1000)
+            # Retention works on closed segments only: close them well within it.
+            segment_ms = max(1000, retention_ms // 4)
+            configuration = {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+        with KafkaAdmin(spark, self.bootstrap, self.client) as admin:
             for name in sorted({self.topic(stream.producer) for stream in streams}):
-                replication = jvm.java.lang.Short.parseShort("1")
-                topic = jvm.org.apache.kafka.clients.admin.NewTopic(name, self.partitions, replication)
-                configuration = jvm.java.util.HashMap()
-                configuration.put("retention.ms", str(int(self.retention_s * 1000)))
-                # Retention works on closed segments only: close them well within it.
-                configuration.put("segment.ms", str(max(1000, int(self.retention_s * 250))))
-                wanted = jvm.java.util.ArrayList()
-                wanted.add(topic.configs(configuration))
-                try:
-                    admin.createTopics(wanted).all().get()
-                except Py4JJavaError as error:
-                    cause = str(error.java_exception)
-                    if "TopicExistsException" not in cause:
-                        raise ClusterError(
-                            f"channel kafka: topic {name} could not be created at {self.bootstrap}: {cause}; "
-                            "is the broker up (`penstock broker status`)?"
-                        ) from None
-        finally:
-            admin.close()
+                admin.create_topic(name, self.partitions, configuration)
 
-    def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
-        """The topic's records as they arrive; when they did is in the offsets (`OffsetHistory`)."""
+    def read(self, spark: SparkSession, stream: Stream, left_out: Collection[str] = ()) -> DataFrame:
+        """The topic's records as they arrive; when they did is in the offsets (`KafkaConsumption`)."""
         raw = (
             spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap)
-            .option("subscribe", self.topic(stream.producer))
+            .options(**self._source(stream))
             .option("kafka.fetch.max.wait.ms", FETCH_WAIT_MS)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", self.max_records_per_batch)
-            # A record past its retention is gone: say so in the log, do not stop the unit for ever.
-            .option("failOnDataLoss", "false")
+            .option("maxOffsetsPerTrigger", self.options.max_records_per_batch)
             .load()
         )
-        records = self._decoded(raw, stream)
-        if self.deduplicate_s is not None:
-            records = records.withWatermark(
-                SOURCE_TIME, f"{max(1, round(self.deduplicate_s))} seconds"
-            ).dropDuplicatesWithinWatermark([RECORD_ID])
+        records = admitted(self._received(raw, stream), stream.producer, left_out)
+        if self.options.deduplicate is not None:
+            remembered = f"{max(1, round(duration_s(self.options.deduplicate)))} seconds"
+            records = records.withWatermark(SOURCE_TIME, remembered).dropDuplicatesWithinWatermark(
+                [RECORD_ID]
+            )
         return records
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again, by their offsets."""
-        topic = self.topic(stream.producer)
-        end = _offset_of(topic, checkpoint, batch_id)
+        topic, written = self.topic(stream.producer), Checkpoint(checkpoint)
+        end = offset_of(topic, written, batch_id)
         if end is None:
-            return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
-        start = _offset_of(topic, checkpoint, batch_id - 1) or {}
+            return received(spark.createDataFrame([], carried_schema(stream.schema, stream.producer)))
+        start = offset_of(topic, written, batch_id - 1) or {}
         # -2 is Kafka's word for the earliest record, where a partition had no offset before.
-        begin = {
-            topic: {partition: start.get(topic, {}).get(partition, -2) for partition in partitions}
-            for topic, partitions in end.items()
-        }
+        begin = {topic: {partition: start.get(partition, -2) for partition in end}}
         raw = (
             spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap)
-            .option("subscribe", self.topic(stream.producer))
+            .options(**self._source(stream))
             .option("startingOffsets", json.dumps(begin))
-            .option("endingOffsets", json.dumps(end))
-            .option("failOnDataLoss", "false")
+            .option("endingOffsets", json.dumps({topic: end}))
             .load()
         )
-        return self._decoded(raw, stream)
+        return self._received(raw, stream)
 
-    def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int) -> None:
+    def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int, writer: str) -> None:
         """Send one finished micro-batch; said again, its records are there twice with the same ids."""
         if streams:
-            self.encoded(records, streams[0]).write.format("kafka").options(**self.sink_options()).save()
+            self._encoded(records, streams[0]).write.format("kafka").options(**self._sink()).save()
 
-    def sink_options(self) -> dict[str, str]:
-        """Options of Spark's Kafka sink."""
+    def native_writer(self, leaving: Sequence[Leaving], staging: Path, writer: str) -> KafkaWriter | None:
+        """The connector's own sink, several operators by its topic column, where all goes to topics."""
+        if any(each.folders or each.functions or not each.streams for each in leaving):
+            return None
+        encoded = [self._encoded(each.records, each.streams[0]) for each in leaving]
+        union = encoded[0]
+        for more in encoded[1:]:
+            union = union.unionAll(more)
+        return KafkaWriter(union, self._sink())
+
+    def consumption(
+        self, stream: Stream, checkpoint: Path, spark: SparkSession | None = None
+    ) -> KafkaConsumption:
+        """What a query has started and finished of a topic."""
+        topic = self.topic(stream.producer)
+        readers = self._readers.get(stream.producer, ()) if self.options.retention is None else ()
+        admin = (
+            None
+            if spark is None
+            else (lambda: KafkaAdmin(spark, self.bootstrap, self.client, patience_s=3.0))
+        )
+        return KafkaConsumption(topic, stream.consumer, Checkpoint(checkpoint), readers, admin)
+
+    def is_outage(self, error: str) -> bool:
+        """Whether the broker does not answer."""
+        return _OUTAGE.search(error) is not None and not self.is_loss(error)
+
+    def is_loss(self, error: str) -> bool:
+        """Whether the broker has lost records that were not read; the error names the offsets."""
+        return _LOSS.search(error) is not None
+
+    def _broker(self) -> dict[str, str]:
+        client = {f"kafka.{name}": value for name, value in self.client.items()}
+        return {**client, "kafka.bootstrap.servers": self.bootstrap}
+
+    def _source(self, stream: Stream) -> dict[str, str]:
         return {
-            "kafka.bootstrap.servers": self.bootstrap,
+            **self._broker(),
+            "subscribe": self.topic(stream.producer),
+            "failOnDataLoss": str(self.options.on_data_loss == "stop").lower(),
+        }
+
+    def _sink(self) -> dict[str, str]:
+        return {
+            **self._broker(),
             # A broker that is away for less than this is waited for; the backlog waits in the source.
             "kafka.delivery.timeout.ms": "120000",
             "kafka.request.timeout.ms": "10000",
             "kafka.linger.ms": "5",
         }
 
-    def encoded(self, records: DataFrame, stream: Stream) -> DataFrame:
+    def _encoded(self, records: DataFrame, stream: Stream) -> DataFrame:
         """Records as the Kafka sink wants them: topic, key and value."""
         from pyspark.sql import functions as sql
 
@@ -170,92 +265,40 @@ class KafkaChannel:
             value.cast("binary").alias("value"),
         )
 
-    def _decoded(self, raw: DataFrame, stream: Stream) -> DataFrame:
+    def _received(self, raw: DataFrame, stream: Stream) -> DataFrame:
         from pyspark.sql import functions as sql
 
-        schema = carried_schema(stream.schema, stream.producer)
-        decoded = sql.from_json(
-            sql.col("value").cast("string"),
-            schema,
-            {"timestampFormat": TIMESTAMP_FORMAT, "mode": "PERMISSIVE"},
-        )
-        return raw.select(decoded.alias("record")).select("record.*")
+        schema = carried_schema(stream.schema, stream.producer).add(_MALFORMED, "string")
+        reading: dict[str, Any] = {
+            "timestampFormat": TIMESTAMP_FORMAT,
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _MALFORMED,
+        }
+        decoded = sql.from_json(sql.col("value").cast("string"), schema, reading)
+        records = raw.select(decoded.alias("record")).select("record.*")
+        return received(records, records[_MALFORMED]).drop(_MALFORMED)
 
 
-class OffsetHistory:
-    """When records arrived in a topic, from the newest offsets Spark saw at the start of each micro-batch.
+class KafkaWriter:
+    """The connector's own sink: nothing stands beside it, and Spark counts what it sends."""
 
-    Between two looks records are taken to arrive evenly; no record is looked at. Partitions are added up:
-    Spark takes from each in proportion to what waits there.
-    """
+    published = 0
+    problem: str | None = None
+    stuck = False
 
-    def __init__(self) -> None:
-        self._times_s: list[float] = []
-        self._newest: list[int] = []
-        self._ended_s = 0.0
+    def __init__(self, records: DataFrame, options: dict[str, str]) -> None:
+        self.records = records
+        self._options = options
 
-    def note(self, started_s: float, ended_s: float, source: Mapping[str, Any]) -> list[tuple[float, float]]:
-        """Take in a micro-batch's part of a progress event: arrival times, and records at each."""
-        newest, end = _total(source.get("latestOffset")), _total(source.get("endOffset"))
-        begin = _total(source.get("startOffset"))
-        # Spark counts what tasks have read; a task that ran twice counts twice, offsets do not.
-        rows = int(source.get("numInputRows") or 0) if begin is None or end is None else end - begin
-        if newest is None or end is None:
-            return []
-        if self._times_s and started_s - self._ended_s > 2 * POLL_S:
-            # Spark has looked in vain since the last batch, the last time just before this one.
-            self._look(started_s - POLL_S, self._newest[-1])
-        self._look(started_s, newest)
-        self._ended_s = ended_s
-        if not rows:
-            return []
-        taken = [end - rows * (1 - share) for share in _EVENLY]
-        instants_s = np.interp(taken, self._newest, self._times_s)
-        return [(float(instant_s), rows / len(_EVENLY)) for instant_s in instants_s]
+    def writer(self) -> DataStreamWriter:
+        """The connector's sink."""
+        return self.records.writeStream.format("kafka").options(**self._options)
 
-    def _look(self, at_s: float, newest: int) -> None:
-        self._times_s.append(at_s)
-        self._newest.append(newest)
-        if len(self._times_s) > 2 * _LOOKS_KEPT:
-            # What was seen long ago matters only for a long backlog: every other look of it stays.
-            self._times_s[:_LOOKS_KEPT] = self._times_s[:_LOOKS_KEPT:2]
-            self._newest[:_LOOKS_KEPT] = self._newest[:_LOOKS_KEPT:2]
+    def start(self) -> None:
+        """Nothing to begin with."""
 
+    def publish(self) -> None:
+        """Nothing: what is sent is visible."""
 
-def _total(offset: Any) -> int | None:
-    found = _offsets(offset)
-    return sum(int(n) for partitions in found.values() for n in partitions.values()) if found else None
-
-
-def waiting_of(source_progress: dict[str, Any]) -> int:
-    """Records that wait in Kafka, from a source's part of a progress event: latest minus end offsets."""
-    latest = _offsets(source_progress.get("latestOffset"))
-    end = _offsets(source_progress.get("endOffset"))
-    return sum(
-        max(0, offset - int(end.get(topic, {}).get(partition, 0)))
-        for topic, partitions in latest.items()
-        for partition, offset in partitions.items()
-    )
-
-
-def _offsets(value: Any) -> dict[str, dict[str, int]]:
-    if isinstance(value, str):
-        value = json.loads(value)
-    return value if isinstance(value, dict) else {}
-
-
-def taken_from(topic: str, checkpoint: Path) -> int:
-    """Records of a topic that a query has finished since its first start, by its offsets."""
-    finished = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")]
-    index = source_index_of(checkpoint, f'"{topic}"')
-    end = _offset_of(topic, checkpoint, max(finished)) if finished else None
-    if end is None or index is None:
-        return 0
-    # What the query began with; behind the version, in one line.
-    begin = json.loads((checkpoint / "sources" / str(index) / "0").read_text().splitlines()[-1])
-    return (_total(end) or 0) - (_total(begin) or 0)
-
-
-def _offset_of(topic: str, checkpoint: Path, batch_id: int) -> dict[str, Any] | None:
-    """The end offset of a topic in one micro-batch; None where it has none."""
-    return next((offset for offset in offsets_of(checkpoint, batch_id) if offset and topic in offset), None)
+    def stop(self) -> None:
+        """Nothing to end."""

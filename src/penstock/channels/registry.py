@@ -1,65 +1,83 @@
-"""All kinds of channel by name, and how a topology's channel becomes one that carries records.
+"""All kinds of channel by name, and how a topology's channels become ones that carry records.
 
-A new kind needs its class and its line here; the topology file's checks and the docs read this table.
+A new kind needs its file and its line here; the topology file's checks and the docs read this table.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
-from penstock.channels.files import FilesChannel
-from penstock.channels.kafka import KafkaChannel
-from penstock.channels.model import RecordChannel
+from penstock.channels.files import FilesOptions
+from penstock.channels.kafka import KafkaOptions
+from penstock.channels.model import ChannelKind, ChannelPlace, ChannelService, RecordChannel
+from penstock.choosing import Registry
 from penstock.errors import ConfigurationError
 from penstock.topology.model import Channel, Topology
 
-CHANNELS: Mapping[str, type[Any]] = MappingProxyType(
-    {kind.kind: kind for kind in (FilesChannel, KafkaChannel)}
-)
+CHANNELS = Registry("channel", FilesOptions, KafkaOptions)
 """Every kind of channel by its name in topology files."""
 
-_GIVEN = ("self", "root")
 
-
-def channel_options(kind: str) -> tuple[str, ...]:
-    """The options a kind of channel takes in a topology file."""
-    return tuple(name for name in inspect.signature(CHANNELS[kind].__init__).parameters if name not in _GIVEN)
+def channel_kind(kind: str, options: Mapping[str, Any]) -> ChannelKind:
+    """A kind of channel with its options; ConfigurationError where either is wrong."""
+    return cast(ChannelKind, CHANNELS.make(kind, options))
 
 
 def make_channel(
-    channel: Channel, topology: Topology, root: Path, bootstrap: str | None = None
+    channel: Channel, topology: Topology, root: Path, run: str, address: str | None = None
 ) -> RecordChannel:
-    """The channel with its options; `root` is the run's folder for channels.
+    """The channel with its options; `root` is the run's folder for channels, `run` its name.
 
-    `bootstrap` is the address of a broker that runs, for a kafka channel that names none.
+    `address` is the server that the run uses, for a channel that names none.
     """
-    kind = CHANNELS.get(channel.kind)
-    if kind is None:
-        raise ConfigurationError(
-            f"channel {channel.name}: unknown kind {channel.kind!r}; known: {', '.join(CHANNELS)}"
-        )
-    options = dict(channel.options)
-    unknown = sorted(set(options) - set(channel_options(channel.kind)))
-    if unknown:
-        raise ConfigurationError(
-            f"channel {channel.name} ({channel.kind}): unknown option {unknown[0]!r}; "
-            f"known: {', '.join(channel_options(channel.kind))}"
-        )
-    if kind is KafkaChannel:
-        options.setdefault("bootstrap", bootstrap)
-        if options["bootstrap"] is None:
-            raise ConfigurationError(
-                f"channel {channel.name} (kafka): no broker is named and none runs; set the option "
-                "`bootstrap`, or start one with `penstock broker up`"
+    try:
+        kind = channel_kind(channel.kind, channel.options)
+        return kind.opened(
+            ChannelPlace(
+                channel.name,
+                run,
+                root / channel.name,
+                address,
+                max([1, *(unit.max_instances * topology.most_slots(unit.name) for unit in topology.units)]),
+                readers_of(topology),
             )
-        options.setdefault("prefix", f"{topology.name}.{channel.name}".replace(" ", "-"))
-        # A partition is read by one task at a time: a reading unit at its largest keeps all slots busy.
-        slots = [unit.max_instances * unit.slots for unit in topology.units]
-        options.setdefault("partitions", min(64, max([4, *slots])))
-        made: RecordChannel = KafkaChannel(**options)
-        return made
-    return FilesChannel(root / channel.name, **options)
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"channel {channel.name} ({channel.kind}): {error}") from None
+
+
+def readers_of(topology: Topology) -> dict[str, tuple[str, ...]]:
+    """The units that read each operator's records from another unit."""
+    found: dict[str, dict[str, None]] = {}
+    for taker in topology.operators:
+        for producer in taker.inputs:
+            own, other = topology.unit_of.get(producer), topology.unit_of[taker.name]
+            if own is not None and own != other:
+                found.setdefault(producer, {})[other] = None
+    return {producer: tuple(units) for producer, units in found.items()}
+
+
+def jars_of(topology: Topology) -> list[Path]:
+    """Jars a session needs for a topology's channels, each once."""
+    return list(dict.fromkeys(jar for kind in _kinds(topology) for jar in kind.jars()))
+
+
+def service_of(topology: Topology) -> ChannelService | None:
+    """The server a topology's channels need, the one to be found or started before one the user named.
+
+    A run starts one server at most; ConfigurationError where channels need two of different kinds.
+    """
+    services = [service for kind in _kinds(topology) if (service := kind.service()) is not None]
+    to_find = {service.name: service for service in services if service.named is None}
+    if len(to_find) > 1:
+        raise ConfigurationError(
+            f"the channels need a {' and a '.join(sorted(to_find))}; a run starts one server only: "
+            "name the address of the others in the channels' options"
+        )
+    return next(iter([*to_find.values(), *services]), None)
+
+
+def _kinds(topology: Topology) -> list[ChannelKind]:
+    return [channel_kind(channel.kind, channel.options) for channel in topology.channels]

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.channels.files import batches_in, data_files, write_batch
+from penstock.channels.batches import batches_in, data_files, write_batch
 from penstock.errors import ConfigurationError
+from penstock.topology.model import Sink, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +29,17 @@ BUILT_IN = {"jsonl": "json", "parquet": "parquet"}
 SinkFunction = Callable[["DataFrame", int], None]
 
 
-def make_sink(function: str | None, folder: Path, name: str) -> SinkFunction:
-    """A sink's function by its text in the topology; relative result folders are below `folder`."""
-    if function is None:
+def make_sink(sink: Sink, operator: str, results: Path, writer: str) -> SinkFunction:
+    """What takes an operator's records for a sink; relative result folders are below `results`.
+
+    `writer` is the mark of whoever writes, for a folder has one writer.
+    """
+    if sink.function is None:
         return discard
-    word = function.partition(":")[0]
-    if word in BUILT_IN:
-        return _folder_sink(result_folder(function, folder, name), BUILT_IN[word])
-    found: SinkFunction = load_function(function, f"sink {name}")
+    file_format = folder_format(sink.function)
+    if file_format is not None:
+        return _folder_sink(result_folder(sink, operator, results), file_format, writer)
+    found: SinkFunction = load_function(sink.function, f"sink {sink.name}")
     return found
 
 
@@ -43,9 +48,51 @@ def folder_format(function: str | None) -> str | None:
     return BUILT_IN.get(function.partition(":")[0]) if function is not None else None
 
 
-def result_folder(function: str, folder: Path, name: str) -> Path:
-    """Where a built-in sink writes; relative folders are below `folder`."""
-    return folder / (function.partition(":")[2] or name)
+def result_folder(sink: Sink, operator: str, results: Path) -> Path:
+    """Where a built-in sink writes an operator's records; relative folders are below `results`.
+
+    A sink with several inputs is served by each: a folder each keeps batch numbers apart.
+    """
+    folder = results / (str(sink.function).partition(":")[2] or sink.name)
+    return folder / operator if len(sink.inputs) > 1 else folder
+
+
+def result_folders(sink: Sink, results: Path) -> list[Path]:
+    """Where the records of a sink that writes folders of batches are."""
+    return [result_folder(sink, operator, results) for operator in sink.inputs]
+
+
+def clashing_folders(topology: Topology) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Mistakes of sinks whose folder is another's too, as (place in the file, code, message)."""
+    run = Path("/run")
+    taken: dict[str, str] = {}
+    for sink in topology.sinks:
+        if folder_format(sink.function) is None:
+            continue
+        at = ("sinks", sink.name, "function")
+        for folder in result_folders(sink, run / "results"):
+            place = os.path.normpath(folder)
+            shown = os.path.relpath(place, run / "results") if place.startswith("/run/") else place
+            if place in taken:
+                whose = f'sink "{taken[place]}"' if taken[place] != sink.name else "another input of it"
+                yield (
+                    at,
+                    "doubled-folder",
+                    (
+                        f'sink "{sink.name}": its folder "{shown}" is also that of {whose}; records would be '
+                        "lost: give each a folder of its own"
+                    ),
+                )
+            elif place.startswith("/run/") and not place.startswith("/run/results/"):
+                yield (
+                    at,
+                    "doubled-folder",
+                    (
+                        f'sink "{sink.name}": its folder "{shown}" is among those the run keeps for itself '
+                        "(channels, sources, units); expected a folder below its results, or an absolute one"
+                    ),
+                )
+            taken.setdefault(place, sink.name)
 
 
 def discard(batch: DataFrame, batch_id: int) -> None:
@@ -53,10 +100,9 @@ def discard(batch: DataFrame, batch_id: int) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _folder_sink(folder: Path, file_format: str) -> SinkFunction:
+def _folder_sink(folder: Path, file_format: str, writer: str) -> SinkFunction:
     def write(batch: DataFrame, batch_id: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_batch(batch, folder, [folder], batch_id, file_format)
+        write_batch(batch, folder, [folder], batch_id, file_format, writer)
 
     return write
 

@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.channels.broker import Broker, listens, read_record
-from penstock.channels.maven import KAFKA_VERSION, broker_jars
+from penstock.channels.broker import Broker, read_record
+from penstock.channels.kafka_jars import KAFKA_VERSION
+from penstock.channels.kafka_service import installed_broker, shared_address, shared_folder
 from penstock.errors import ClusterError
-from penstock.spark.broker_watch import shared_folder
-from penstock.spark.folders import cache_folder
-from penstock.spark.java import find_java
 
 app = typer.Typer(no_args_is_help=True, help="A single Kafka broker on this machine, for tests and demos.")
 
@@ -22,27 +20,16 @@ Folder = Annotated[
 ]
 
 
-def default_folder() -> Path:
-    """Where the broker of `penstock broker up` lies."""
-    return shared_folder()
-
-
-def running_bootstrap(folder: Path | None = None) -> str | None:
-    """The address of the broker that runs; None where none does."""
-    record = read_record(folder or default_folder())
-    return record.bootstrap if record is not None and record.alive and listens(record.port) else None
-
-
 @app.command()
 def up(folder: Folder = None) -> None:
     """Start the broker where it does not run; it stays until `penstock broker down`."""
     console = Console()
-    place = folder or default_folder()
-    if (address := running_bootstrap(place)) is not None:
+    place = folder or shared_folder()
+    if (address := shared_address(place)) is not None:
         console.print(f"A broker runs already at [bold]{address}[/bold].")
         return
     with console.status(f"Fetching Kafka {KAFKA_VERSION} and starting it …"):
-        broker = Broker(place, find_java().executable, broker_jars(cache_folder("jars")))
+        broker = installed_broker(place)
         record = broker.start()
     console.print(f"Kafka {KAFKA_VERSION} runs at [bold]{record.bootstrap}[/bold] (log: {broker.log}).")
     console.print("Topologies with a kafka channel use it by themselves. End it with `penstock broker down`.")
@@ -52,24 +39,24 @@ def up(folder: Folder = None) -> None:
 def status(folder: Folder = None) -> None:
     """Say whether a broker runs, and where; exit code 1 where none does."""
     console = Console()
-    place = folder or default_folder()
-    address = running_bootstrap(place)
+    place = folder or shared_folder()
+    address = shared_address(place)
     if address is None:
         console.print("No broker runs. Start one with `penstock broker up`.")
         raise typer.Exit(1)
     record = read_record(place)
     assert record is not None
-    console.print(f"Kafka {KAFKA_VERSION} runs at [bold]{address}[/bold], process {record.pid}.")
+    console.print(f"Kafka {KAFKA_VERSION} runs at [bold]{address}[/bold], process {record.process.pid}.")
 
 
 @app.command()
 def down(folder: Folder = None) -> None:
     """Stop the broker; its records stay and are there at the next start."""
-    place = folder or default_folder()
+    place = folder or shared_folder()
     record = read_record(place)
     if record is None or not record.alive:
         Console().print("No broker runs.")
         return
     if not Broker(place, Path("java"), []).stop():
-        raise ClusterError(f"the broker (process {record.pid}) did not stop")
+        raise ClusterError(f"the broker (process {record.process.pid}) did not stop")
     Console().print("The broker is stopped.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import math
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -13,14 +12,13 @@ import typer
 from rich.table import Table
 
 from penstock.budgets import SOLVERS, Load, Solution, granted, loads_from_sources, problem_of, solve
-from penstock.cli.assembly import load
+from penstock.cli.choices import read_span
 from penstock.cli.console import console as open_console
-from penstock.controller.budgeting import LatencyBudgeting
 from penstock.errors import ConfigurationError
-from penstock.quantities import duration_s, format_duration, rate_per_s
+from penstock.quantities import format_duration, rate_per_s
 from penstock.report.page import Page
+from penstock.runs.assembly import load, source_rates
 from penstock.topology.model import Topology
-from penstock.workload.registry import make_workload
 
 
 def budget(
@@ -41,13 +39,13 @@ def budget(
 ) -> None:
     """Share a latency bound among the units at the least cost: budget, instances, cost and slack of each."""
     topology = load(file)
-    rates = source_rates(topology) if rate is None else {s.name: rate_per_s(rate) for s in topology.sources}
+    rates = source_rates(topology) if rate is None else dict.fromkeys(topology.source_by_name, _rate(rate))
     loads = loads_from_sources(topology, rates)
     problem = problem_of(
         topology,
         loads=loads,
-        bound_s=None if bound is None else duration_s(bound),
-        step_s=None if step is None else duration_s(step),
+        bound_s=None if bound is None else read_span(bound, "--bound"),
+        step_s=None if step is None else read_span(step, "--step"),
     )
     solution = solve(problem, solver)
     console = open_console()
@@ -61,27 +59,11 @@ def budget(
             console.print(f"page written to {html}")
 
 
-def source_rates(topology: Topology) -> dict[str, float]:
-    """Records a second every source emits on average, by its workload; ConfigurationError without one."""
-    found = {}
-    for source in topology.sources:
-        if source.workload is None:
-            raise ConfigurationError(
-                f"source {source.name!r} has no workload to take its load from; give one, or a rate for all "
-                'sources such as --rate "100/s"'
-            )
-        curve = make_workload(source.workload).curve
-        span_s = curve.length_s if math.isfinite(curve.length_s) else 86_400.0
-        found[source.name] = float(curve.records(span_s)) / span_s * source.share
+def _rate(text: str) -> float:
+    found = rate_per_s(text)
+    if found < 0:
+        raise ConfigurationError(f"--rate: expected 0/s or more, got {text!r}")
     return found
-
-
-def budgeting_for(topology: Topology) -> LatencyBudgeting | None:
-    """What distributes the topology's bounds in the loop; None where it has none."""
-    if not topology.latency_bounds:
-        return None
-    known = all(source.workload is not None for source in topology.sources)
-    return LatencyBudgeting(source_rates_per_s=source_rates(topology) if known else None)
 
 
 def _currency(topology: Topology) -> str:

@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.known import known_names
 from penstock.errors import TopologyError
-from penstock.spark.unit_plan import not_run_yet
+from penstock.policies.registry import why_filter_is_idle
+from penstock.runs.clusters import not_runnable
+from penstock.runs.known import known_names
 from penstock.topology.file import load_topology
 
 
@@ -38,5 +39,6 @@ def check(file: Annotated[Path, typer.Argument(help="The topology file.", show_d
         )
     )
     console.print(Text.assemble((f"{file}: ", "bold"), ("right", "green"), f" ({counts})"))
-    for limit in not_run_yet(topology):
+    idle = [why for unit in topology.units if (why := why_filter_is_idle(unit)) is not None]
+    for limit in (*not_runnable(topology), *idle):
         console.print(Text.assemble(("but ", "yellow"), limit))

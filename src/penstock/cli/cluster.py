@@ -40,12 +40,11 @@ def up(
     name: Name = "local",
 ) -> None:
     """Start a standalone master and hosts; a cluster of that name that runs already gets what it lacks."""
-    from penstock.spark.local_cluster import LocalCluster
+    from penstock.spark.managers.local_cluster import LocalCluster
     from penstock.spark.training import ensure_archive
 
     console = _console()
     try:
-        ensure_archive()
         cluster = LocalCluster(
             hosts,
             name=name,
@@ -56,6 +55,8 @@ def up(
             port=port,
             web_port=web_port,
         )
+        cluster.check()  # before the minute that the archive takes
+        ensure_archive()
         try:
             cluster.start()
         except BaseException:
@@ -66,14 +67,15 @@ def up(
     except PenstockError as error:
         raise _fail(error) from None
     console.print(f"cluster {name} is up: {cluster.master_url} with {len(cluster.hosts())} hosts")
-    console.print(f"page {cluster.web}, logs in {cluster.folder / 'logs'}")
+    console.print(f"only you may use it: start jobs with SPARK_CONF_DIR={cluster.conf}")
+    console.print(f"logs in {cluster.folder / 'logs'}")
     console.print(f"take it down with `penstock cluster down{'' if name == 'local' else f' --name {name}'}`")
 
 
 @app.command()
 def status(name: Name = "local") -> None:
     """Show the hosts, what runs on them, and the applications."""
-    from penstock.spark.local_cluster import LocalCluster
+    from penstock.spark.managers.local_cluster import LocalCluster
 
     console = _console()
     try:
@@ -104,7 +106,7 @@ def status(name: Name = "local") -> None:
 @app.command()
 def down(name: Name = "local") -> None:
     """Stop the cluster and everything that runs on it."""
-    from penstock.spark.local_cluster import LocalCluster
+    from penstock.spark.managers.local_cluster import LocalCluster
 
     try:
         cluster = LocalCluster.open(name)

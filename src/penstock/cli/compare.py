@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -17,19 +17,23 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from penstock.cli.assembly import load, with_choices
-from penstock.cli.budget import budgeting_for
-from penstock.cli.choices import new_folder, read_choice, read_list
+from penstock.cli.choices import checked, new_folder, read_choice, read_list, read_span
 from penstock.cli.console import console as open_console
+from penstock.cli.extent import refuse_endless
 from penstock.controller.result import RunResult
 from penstock.errors import ConfigurationError
 from penstock.experiments.clairvoyant import clairvoyant_cost
 from penstock.filters.registry import make_filter
-from penstock.policies.registry import make_policy
-from penstock.quantities import duration_s, format_duration
+from penstock.policies.registry import decides_on, make_policy
+from penstock.quantities import format_duration, ratio
 from penstock.report.page import Page
+from penstock.runs.assembly import budgeting_for, load, with_choices
+from penstock.runs.known import known_names
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import Topology
+
+MOST_RUNS = 10_000
+"""Simulations of one comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +69,32 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Runs of each combination.")] = 3,
     duration: Annotated[str, typer.Option(help="How long to simulate.")] = "120 min",
     workload: Annotated[str | None, typer.Option(help="Workload for every source.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
+    keep: Annotated[
+        str, typer.Option(help="A share of records; the cheapest that keeps it is told.")
+    ] = "99%",
+    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.", min=0, max=256)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the page.")] = None,
 ) -> None:
     """Simulate a topology under several policies, filters and billing units, side by side."""
-    topology = with_choices(load(file), workload=read_choice(workload) if workload else None)
+    topology = with_choices(load(file), workload=None if workload is None else read_choice(workload))
     if seeds < 1:
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
-    spans = [duration_s(text) for text in read_list(btus)] if btus else [topology.sites[0].btu_s]
+    least = ratio(keep)
+    length_s = read_span(duration, "--duration")
+    refuse_endless(checked(topology, known_names()), length_s)
+    spans = (
+        [topology.sites[0].btu_s] if btus is None else [read_span(text, "--btus") for text in read_list(btus)]
+    )
     cells = [Cell(*parts) for parts in itertools.product(read_list(policies), read_list(filters), spans)]
-    rows = run_comparison(topology, cells, range(1, seeds + 1), duration_s(duration), jobs)
+    if len(cells) * seeds > MOST_RUNS:
+        raise ConfigurationError(f"expected at most {MOST_RUNS:,} runs, got {len(cells) * seeds:,}")
+    rows = run_comparison(topology, cells, range(1, seeds + 1), length_s, jobs)
     folder = new_folder(out, f"compare-{topology.name}")
-    open_console().print(_table(topology, rows, seeds))
-    open_console().print(f"report: {_write(folder, topology, rows, seeds)}")
+    open_console().print(_table(topology, rows, seeds, cheapest(rows, least)))
+    open_console().print(_found(rows, least), soft_wrap=True, highlight=False)
+    for note in same_lines(rows):
+        open_console().print(f"[yellow]note[/yellow] {note}", soft_wrap=True)
+    open_console().print(f"report: {_write(folder, topology, rows, seeds, least)}")
 
 
 def run_comparison(
@@ -103,6 +120,43 @@ def _varied(topology: Topology, cell: Cell) -> Topology:
     make_policy(policy)
     make_filter(chosen_filter)
     return with_choices(topology, policy=policy, filter=chosen_filter, btu_s=cell.btu_s)
+
+
+def cheapest(rows: Sequence[Row], least: float) -> Row | None:
+    """The cheapest row that keeps its records to at least this share; None where none does."""
+    return min((row for row in rows if row.real_time >= least), key=lambda row: row.cost, default=None)
+
+
+def _found(rows: Sequence[Row], least: float) -> str:
+    """What a reader looks for first: the least cost for what was asked."""
+    best = cheapest(rows, least)
+    if best is None:
+        nearest = max(rows, key=lambda row: row.real_time)
+        return (
+            f"none keeps {least:.4g} of the records within the SLO; "
+            f"{nearest.cell.policy} is nearest with {nearest.real_time:.1%}"
+        )
+    return (
+        f"the cheapest that keeps {least:.2%} within the SLO: {best.cell.policy} with filter "
+        f"{best.cell.filter} and a billing unit of {format_duration(best.cell.btu_s)}, for {best.cost:.5g}"
+    )
+
+
+def same_lines(rows: Sequence[Row]) -> list[str]:
+    """Where filters gave the very same figures, a sentence that says so and, where it is known, why."""
+    groups: dict[tuple[str, float], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.cell.policy, row.cell.btu_s), []).append(row)
+    notes: dict[str, None] = {}
+    for (policy, _), members in groups.items():
+        first, *others = members
+        same = [row.cell.filter for row in others if replace(row, cell=first.cell) == first]
+        if same:
+            decided = bool(decides_on(read_choice(policy)))
+            why = "its decisions would not have been others" if decided else "it decides on nothing measured"
+            names = ", ".join((first.cell.filter, *same))
+            notes[f"{policy}: filters {names} give the same line, {why}"] = None
+    return list(notes)
 
 
 def _one(topology: Topology, seed: int, length_s: float) -> RunResult:
@@ -143,16 +197,37 @@ def _written(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def _table(topology: Topology, rows: Sequence[Row], seeds: int) -> Table:
+def _table(topology: Topology, rows: Sequence[Row], seeds: int, best: Row | None) -> Table:
     table = Table(title=f"{topology.name}: means over {seeds} seeds", title_justify="left")
     for number, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if number < 2 else "right")
     for row in rows:
-        table.add_row(*_written(row))
+        table.add_row(*_written(row), style="bold green" if row is best else "")
     return table
 
 
-def _write(folder: Path, topology: Topology, rows: Sequence[Row], seeds: int) -> Path:
+POSITIONS = ("top center", "bottom center", "middle right", "middle left")
+
+
+def label_positions(rows: Sequence[Row]) -> list[str | None]:
+    """Where each point's label stands so that none covers another; None for no label, the legend has it.
+
+    Points nearer than a tenth of the plot share its room: each takes another side, the fifth none.
+    """
+    span = [max(values) - min(values) or 1.0 for values in zip(*_points(rows), strict=True)]
+    placed: list[tuple[tuple[float, ...], str | None]] = []
+    for point in _points(rows):
+        at = tuple(value / width for value, width in zip(point, span, strict=True))
+        near = {side for other, side in placed if max(abs(at[0] - other[0]), abs(at[1] - other[1])) < 0.1}
+        placed.append((at, next((side for side in POSITIONS if side not in near), None)))
+    return [side for _, side in placed]
+
+
+def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    return [(row.cost, row.relaxed) for row in rows]
+
+
+def _write(folder: Path, topology: Topology, rows: Sequence[Row], seeds: int, least: float) -> Path:
     plain: list[dict[str, Any]] = [
         {
             "policy": row.cell.policy, "filter": row.cell.filter, "btu_s": row.cell.btu_s, "cost": row.cost,
@@ -164,13 +239,17 @@ def _write(folder: Path, topology: Topology, rows: Sequence[Row], seeds: int) ->
     ]  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(plain, indent=2) + "\n")
     page = Page(f"{topology.name}: comparison", f"means over {seeds} seeds, simulated")
+    page.text("What was asked for", [_found(rows, least)])
     page.table("Policies side by side", COLUMNS, [_written(row) for row in rows], left=2)
+    notes = same_lines(rows)
+    if notes:
+        page.text("What made no difference", notes)
     figure = go.Figure()
-    for row in rows:
+    for row, position in zip(rows, label_positions(rows), strict=True):
         label = f"{row.cell.policy} / {row.cell.filter} / {format_duration(row.cell.btu_s)}"
         figure.add_scatter(
-            x=[row.cost], y=[row.relaxed * 100], mode="markers+text", text=[row.cell.policy], name=label,
-            textposition="top center", marker={"size": 14},
+            x=[row.cost], y=[row.relaxed * 100], mode="markers" if position is None else "markers+text",
+            text=[row.cell.policy], name=label, textposition=position, marker={"size": 14},
         )  # fmt: skip
     figure.update_xaxes(title="resource cost").update_yaxes(title="% of records within 5 × SLO")
     page.plot("Cost against compliance", figure, "Up and to the left is better.", height=420)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +17,47 @@ from penstock.choosing import nearest
 from penstock.cli.choices import new_folder
 from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
+from penstock.experiments.recordings import (
+    CLICKS,
+    MESSAGES,
+    TAXIS,
+    VARIABLE,
+    WALK_1,
+    WALK_2,
+    Recording,
+    find_recordings,
+)
 from penstock.quantities import price
 from penstock.report.figures import print_figures, write_figures
 
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment by its module, which is imported when it is asked for."""
+
+    module: str
+    seeds: int
+    """Runs of each cell (or graphs a setting) where the user says nothing; the paper's number."""
+    about: str
+    recordings: tuple[Recording, ...] = ()
+    """The recorded series it plays."""
+
+
 EXPERIMENTS = {
-    "btu": ("penstock.experiments.btu", 3, "paper 000: leasing by billing time unit"),
-    "kalman": ("penstock.experiments.kalman", 20, "paper 001: filtered scaling decisions"),
-    "pesp": ("penstock.experiments.pesp", 3, "paper 003: the taxi topology"),
-    "budgets": ("penstock.experiments.budgets", 50, "paper 004: latency budgets"),
+    "btu": Experiment(
+        "penstock.experiments.btu", 3, "paper 000: leasing by billing time unit", (WALK_1, WALK_2)
+    ),
+    "kalman": Experiment("penstock.experiments.kalman", 20, "paper 001: filtered scaling decisions"),
+    "pesp": Experiment("penstock.experiments.pesp", 3, "paper 003: the taxi topology", (TAXIS,)),
+    "budgets": Experiment("penstock.experiments.budgets", 50, "paper 004: latency budgets"),
+    "rate": Experiment(
+        "penstock.experiments.rate", 3, "the rate policy on a jump and a click stream", (CLICKS,)
+    ),
+    "levels": Experiment(
+        "penstock.experiments.levels", 1, "paper 002: multi-level elasticity", (CLICKS, MESSAGES)
+    ),
 }
-"""Experiments by name: module, the paper's number of seeds or graphs, what it is about."""
+"""Experiments by name."""
 MOST_SHOWN = 60
 """Of more figures than this, only those with a bar are printed; all are in summary.json."""
 
@@ -36,6 +68,10 @@ def experiment(
         int | None, typer.Option(help="Runs of each cell; the paper's number by default.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for tables, plots and summary.json.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help=f"Folder with the recorded series an experiment plays; {VARIABLE} by default."),
+    ] = None,
     vm_price: Annotated[
         str | None, typer.Option(help='kalman: what a VM costs, for the break-even, such as "0.05 EUR/h".')
     ] = None,
@@ -43,21 +79,35 @@ def experiment(
         str | None, typer.Option(help='kalman: what a missed SLA costs, such as "0.001 EUR".')
     ] = None,
 ) -> None:
-    """Run a paper's evaluation: tables, plots and a verdict beside the paper's figures."""
+    """Run a paper's evaluation: tables, plots and a verdict beside the paper's figures.
+
+    A recorded series that is absent is described, and the rest is run.
+    """
     if name not in EXPERIMENTS:
         raise ConfigurationError(f'unknown experiment "{name}"{nearest(name, EXPERIMENTS)}')
     if seeds is not None and seeds < 1:
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
-    module, default_seeds, about = EXPERIMENTS[name]
-    given = _prices(name, vm_price, violation_price)
+    chosen = EXPERIMENTS[name]
+    options = _prices(name, vm_price, violation_price)
+    recordings = find_recordings(data)
+    if chosen.recordings:
+        options["recordings"] = recordings
+    elif data is not None:
+        takers = ", ".join(other for other, found in EXPERIMENTS.items() if found.recordings)
+        raise ConfigurationError(f"--data is for {takers}, not for {name}: it plays no recorded series")
     folder = new_folder(out, f"experiment-{name}")
     console = open_console()
     began_s = time.perf_counter()
-    with _Bar(console, about) as bar:
-        figures = importlib.import_module(module).run(seeds or default_seeds, folder, bar.say, *given)
+    for recording in chosen.recordings:
+        if recordings.find(recording) is None:
+            console.print(recordings.absent(recording), markup=False, highlight=False)
+    with Bar(console, chosen.about) as bar:
+        figures = importlib.import_module(chosen.module).run(
+            seeds or chosen.seeds, folder, bar.say, **options
+        )
     write_figures(figures, folder / "summary.json")
-    shown = figures if len(figures) <= MOST_SHOWN else [figure for figure in figures if figure.bar]
-    print_figures(shown, about, console)
+    shown = figures if len(figures) <= MOST_SHOWN else [f for f in figures if f.bar]
+    print_figures(shown, chosen.about, console)
     if len(shown) < len(figures):
         console.print(f"{len(figures) - len(shown)} further figures in {folder / 'summary.json'}")
     verdict = folder / "verdict.txt"
@@ -68,10 +118,10 @@ def experiment(
         console.print(f"  {page}")
 
 
-def _prices(name: str, vm_price: str | None, violation_price: str | None) -> tuple[object, ...]:
+def _prices(name: str, vm_price: str | None, violation_price: str | None) -> dict[str, object]:
     """The user's own prices as the experiment takes them; none where none were given."""
     if vm_price is None and violation_price is None:
-        return ()
+        return {}
     if name != "kalman":
         raise ConfigurationError(f"--vm-price and --violation-price are for kalman, not for {name}")
     from penstock.experiments.kalman_evaluation import Prices
@@ -90,16 +140,16 @@ def _prices(name: str, vm_price: str | None, violation_price: str | None) -> tup
         raise ConfigurationError(f"expected both prices in one currency, got {' and '.join(sorted(named))}")
     if an_hour < 0 or (violation is not None and violation.amount < 0):
         raise ConfigurationError(f"expected prices of at least 0, got {vm_price!r} and {violation_price!r}")
-    return (
-        Prices(
+    return {
+        "prices": Prices(
             an_hour,
             default.violation if violation is None else float(violation.amount),
             named.pop() if named else default.currency,
-        ),
-    )
+        )
+    }
 
 
-class _Bar:
+class Bar:
     """A progress bar; it moves when an experiment says "3 of 21 …", and pulses before that."""
 
     def __init__(self, console: Console, about: str) -> None:
@@ -114,7 +164,7 @@ class _Bar:
         )
         self._task = self._progress.add_task("", total=None, about=about)
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         self._progress.start()
         return self
 

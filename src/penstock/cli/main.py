@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -15,13 +16,20 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from penstock.errors import PenstockError, TopologyError
+from penstock.errors import PenstockError, TopologyError, told
+from penstock.machine.secrets import log_redacted, redacted
 
 COMMANDS = {
     # name: (module, attribute)
     "run": ("penstock.cli.run", "run"),
+    "attach": ("penstock.cli.attach", "attach"),
     "simulate": ("penstock.cli.simulate", "simulate"),
     "compare": ("penstock.cli.compare", "compare"),
+    "replay": ("penstock.cli.replay", "replay"),
+    "tune": ("penstock.cli.tune", "tune"),
+    "explain": ("penstock.cli.explain", "explain"),
+    "bill": ("penstock.cli.bill", "bill"),
+    "prices": ("penstock.cli.prices", "prices"),
     "check": ("penstock.cli.check", "check"),
     "show": ("penstock.cli.show", "show"),
     "budget": ("penstock.cli.budget", "budget"),
@@ -31,11 +39,24 @@ COMMANDS = {
     "experiment": ("penstock.cli.experiment", "experiment"),
     "calibrate": ("penstock.cli.calibrate", "calibrate"),
     "profile": ("penstock.cli.profile", "profile"),
+    "benchmark": ("penstock.cli.benchmark", "benchmark"),
+    "study": ("penstock.cli.study", "study"),
     "cluster": ("penstock.cli.cluster", "app"),
     "broker": ("penstock.cli.broker", "app"),
-    "demo": ("penstock.cli.demo", "demo"),
+    "metrics": ("penstock.cli.metrics", "metrics"),
+    "new": ("penstock.cli.new", "new"),
+    "doctor": ("penstock.cli.doctor", "doctor"),
+    "page": ("penstock.cli.page", "page"),
+    "rig": ("penstock.cli.rig", "app"),
+    "top": ("penstock.cli.top", "top"),
+    "tell": ("penstock.cli.top", "tell"),
+    "apply": ("penstock.cli.apply", "apply"),
+    "serve": ("penstock.cli.serve", "serve"),
 }
 """Every command, loaded when it is asked for: most need neither Spark nor the simulator."""
+
+OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow")
+"""Packages of the extra `spark`; what does without Spark needs none of them."""
 
 
 class LazyCommands(TyperGroup):
@@ -63,7 +84,7 @@ def _as_click(name: str, found: Callable[..., Any] | typer.Typer) -> Any:
         command: Any = typer.main.get_group(found)
     else:
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(name)(found)
+        app.command(name, context_settings=getattr(found, "context_settings", None))(found)
         command = typer.main.get_command(app)
     command.name = name
     return command
@@ -92,20 +113,31 @@ def _options(
     ),
 ) -> None:
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_redacted(level)
 
 
-def main() -> None:
-    """Run the command line; what goes wrong on purpose is told in words, without a traceback."""
+@contextlib.contextmanager
+def told_in_words() -> Iterator[None]:
+    """Ends the process with words instead of a traceback where something went wrong on purpose."""
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        app()
+        yield
     except TopologyError as error:
         for mistake in error.mistakes:
             errors.print(f"error: {mistake}", style="red", markup=False)
         sys.exit(1)
     except PenstockError as error:
-        errors.print(f"error: {error}", style="red", markup=False)
+        errors.print(f"error: {redacted(told(str(error)))}", style="red", markup=False)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing not in OF_SPARK:
+            raise
+        errors.print(
+            f"error: this needs Spark, and {missing} is not installed: `pip install 'penstock[spark]'`",
+            style="red",
+            markup=False,
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         errors.print("interrupted", style="yellow")
@@ -115,8 +147,14 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        errors.print(f"error: {error}", style="red", markup=False)
+        errors.print(f"error: {redacted(told(str(error)))}", style="red", markup=False)
         sys.exit(1)
+
+
+def main() -> None:
+    """Run the command line; what goes wrong on purpose is told in words, without a traceback."""
+    with told_in_words():
+        app()
 
 
 if __name__ == "__main__":

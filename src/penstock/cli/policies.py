@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.table import Table
 
+from penstock.choosing import Registry
 from penstock.cli.console import console as open_console
-from penstock.cli.parameters import first_sentence, parameters
 from penstock.filters.registry import FILTERS
 from penstock.policies.registry import POLICIES
 
 
 def policies() -> None:
     """List the policies and their parameters."""
-    _list("policy", POLICIES)
+    _list(POLICIES)
 
 
 def filters() -> None:
     """List the filters and their parameters."""
-    _list("filter", FILTERS)
+    _list(FILTERS)
 
 
-def _list(what: str, registry: Mapping[str, type[Any]]) -> None:
+def _list(registry: Registry) -> None:
     table = Table(show_lines=False, title_justify="left")
-    for column in (what, "default", "meaning"):
+    for column in (registry.what, "default", "meaning"):
         table.add_column(column)
-    for name, kind in registry.items():
+    for name in registry:
         table.add_section()
-        table.add_row(f"[bold]{name}[/bold]", "", f"[bold]{first_sentence(kind)}[/bold]")
-        for parameter in parameters(kind):
-            table.add_row(f"  {parameter.name}", parameter.default, parameter.meaning)
+        table.add_row(f"[bold]{name}[/bold]", "", f"[bold]{registry.described(name)}[/bold]")
+        for parameter in registry.parameters(name).values():
+            table.add_row(f"  {parameter.name}", parameter.default_text, parameter.meaning)
     open_console().print(table)

@@ -7,12 +7,16 @@ says something else than the code.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any
 
-from penstock.cli.parameters import first_sentence, parameters
+from penstock.choosing import Registry
+from penstock.filters.registry import FILTERS
+from penstock.policies.registry import POLICIES
+from penstock.providers.registry import PROVIDERS
+from penstock.spark.managers.registry import MANAGERS
 from penstock.topology.file import duration_text, memory_text
 from penstock.topology.forms import DURATION, MEMORY
 from penstock.topology.grammar import CHANNEL_MEANING, FLAVOUR_KEYS, GRAMMAR
@@ -61,8 +65,8 @@ operators:
 ```
 
 Everything else has a default. Sources, operators, sinks, units, sites and channels are mappings from a
-name to keys; a name is made of letters, digits, `_`, `.` and `-`. Where a list of names is expected, a
-single name will do.
+name to keys; a name is made of letters, digits, `_`, `.` and `-`, at most 64 of them. Where a list of names
+is expected, a single name will do.
 
 ## Quantities
 
@@ -106,7 +110,12 @@ _TAIL = """\
 Unknown and doubled names and keys; inputs that lead nowhere; operators no source reaches; sources nobody
 takes; cycles of operators (named one by one) and of units; quantities in a wrong unit; values out of
 range; a unit that no host of an allowed site can hold; unknown policies, filters, providers, workloads,
-channels and parameters, with the nearest known name; text that is not YAML.
+channels and parameters, with the nearest known name; two sinks that write to one folder; text that is not
+YAML; a file of more than 256 KiB, 100,000 values (counted with what aliases repeat) or 50 levels.
+
+Real executors have whole cores and at least 512 MiB. At a site with another provider than `simulated`, or
+with a `master`, an operator with a fraction of a core and an instance with less memory are refused, with what
+to write instead; a simulated site takes both. `penstock run` holds every site to it.
 
 ## In Python
 
@@ -123,7 +132,12 @@ def reference() -> str:
         parts.append(f"## {_TITLES[section]}\n\n{_table(_MODELS[section], keys)}")
         if section == "sites, flavours":
             parts.append(f"## channels\n\n`kind` is {CHANNEL_MEANING}.\n")
-    parts.append(_workloads())
+    parts.append(_chosen("Policies", POLICIES))
+    parts.append(_chosen("Filters", FILTERS))
+    parts.append(_chosen("Providers", PROVIDERS))
+    parts.append(_chosen("Cluster managers", MANAGERS, about=_MANAGERS))
+    parts.append(_chosen("Workloads", WORKLOADS, ("rate_scale", "time_scale")))
+    parts.append(_SCALES)
     parts.append(_TAIL)
     return "\n".join(parts)
 
@@ -172,25 +186,28 @@ def _is_of_flavours(key: Key) -> bool:
     return any(key is other for other in FLAVOUR_KEYS)
 
 
-def _workloads() -> str:
-    parts = ["## Workloads\n"]
-    for name, kind in WORKLOADS.items():
-        rows = [
-            f"**`{name}`**: {first_sentence(kind)}\n",
-            "| parameter | default | meaning |",
-            "| --- | --- | --- |",
-        ]
-        rows += [
-            f"| `{parameter.name}` | {parameter.default} | {_cell(parameter.meaning)} |"
-            for parameter in parameters(kind)
-            if parameter.name not in ("rate_scale", "time_scale")
-        ]
-        parts.append("\n".join(rows) + "\n")
-    parts.append(
-        "Every workload also takes `rate_scale` (a factor on every rate) and `time_scale` "
-        "(a factor on every duration).\n"
-    )
+def _chosen(title: str, registry: Registry, left_out: Collection[str] = (), about: str = "") -> str:
+    """Everything a registry holds, with its parameters."""
+    parts = [f"## {title}\n", about] if about else [f"## {title}\n"]
+    for name in registry:
+        lines = [f"**`{name}`**: {registry.described(name)}\n"]
+        shown = [one for one in registry.parameters(name).values() if one.name not in left_out]
+        if shown:
+            lines += ["| parameter | default | meaning |", "| --- | --- | --- |"]
+        lines += [f"| `{one.name}` | {one.default_text} | {_cell(one.meaning)} |" for one in shown]
+        parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
+
+
+_MANAGERS = (
+    "A site with a `master` is an existing cluster; which manager it is follows from the master, and its "
+    "parameters stand in `cluster:`. See [clusters.md](clusters.md).\n"
+)
+
+_SCALES = (
+    "Every workload also takes `rate_scale` (a factor on every rate) and `time_scale` "
+    "(a factor on every duration).\n"
+)
 
 
 def _cell(text: str) -> str:

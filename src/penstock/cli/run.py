@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import time
-from decimal import Decimal
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import Annotated
 
+import psutil
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.assembly import load
-from penstock.cli.broker import running_bootstrap
+from penstock.channels.registry import service_of
+from penstock.cli.choices import read_span
+from penstock.clock import WallClock
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
+from penstock.controller.status import Status
 from penstock.controller.warm_start import warm_started
-from penstock.errors import ConfigurationError
-from penstock.quantities import duration_s, format_duration
+from penstock.errors import ConfigurationError, TopologyError
+from penstock.experiments.twin import best_cost_of
+from penstock.page.server import live_page
+from penstock.quantities import format_duration
+from penstock.report.hints import hints
 from penstock.report.run_report import write_run_report
-from penstock.spark.local_run import LocalResult, run_locally
-from penstock.spark.run import JOURNAL, run_topology
-from penstock.topology.model import Topology
+from penstock.report.terminal import LiveView, line_of
+from penstock.runs.assembly import load
+from penstock.runs.folder import RunFolder
+from penstock.runs.in_one_session import LocalResult, run_locally
+from penstock.runs.run import require_runnable
+from penstock.runs.service import run_topology
+from penstock.topology.sizes import whole_cores
 
 
 def run(
@@ -48,6 +59,9 @@ def run(
             help="The run's folder; by default a new one in runs/. One of a killed run is taken up again.",
         ),
     ] = None,
+    code: Annotated[
+        Path | None, typer.Option(help="The folder of the functions; by default the file's own.")
+    ] = None,
     warm_start: Annotated[
         Path | None,
         typer.Option(
@@ -58,18 +72,24 @@ def run(
         list[str] | None,
         typer.Option("--conf", "-c", help="A Spark setting as NAME=VALUE; may be given again. Yours win."),
     ] = None,
+    page: Annotated[bool, typer.Option("--page", help="Serve a live page on this machine.")] = False,
+    port: Annotated[int, typer.Option(help="The page's port; 0 means a free one.", min=0, max=65535)] = 0,
 ) -> None:
-    """Run a topology on Spark: a local cluster that grows and shrinks by each unit's policy."""
+    """Run a topology on Spark, at its sites' masters or on a local cluster, scaled by each unit's policy."""
     console = Console()
     topology = load(file)
     if warm_start is not None:
         topology = warm_started(topology, warm_start)
-    chosen_s = None if duration is None else duration_s(duration)
+    too_small = () if local else whole_cores(topology, everywhere=True)
+    if too_small:
+        raise TopologyError(too_small)
+    chosen_s = None if duration is None else read_span(duration, "--duration")
     folder = out or Path("runs") / f"{topology.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    code = file.resolve().parent
+    code = (code or file.parent).resolve()
     settings = _settings(setting or [])
-    bootstrap = running_bootstrap() if _uses_kafka(topology) else None
-    own_broker = _needs_broker(topology) and bootstrap is None and not local
+    service = service_of(topology)
+    bootstrap = None if service is None else service.address()
+    own_broker = service is not None and bootstrap is None and not local
     console.print(f"Running [bold]{topology.name}[/bold] into {folder} (Ctrl-C ends it in order) …")
     if local:
         with Live(Text("starting one local session …"), console=console, refresh_per_second=2) as live:
@@ -85,7 +105,25 @@ def run(
             live.update(_local_view(done))
         console.print(f"{done.records_in} records in; results are below {folder}.")
         return
-    with Live(Text("starting the cluster and the units …"), console=console, refresh_per_second=2) as live:
+    require_runnable(topology)  # before a page is up and a folder is made
+    clock = WallClock()
+    view = LiveView(clock.now_s)
+    seen = _Told(console)
+    busy: list[float] = []
+    psutil.cpu_percent()  # the first call begins to measure
+    with (
+        live_page(folder, topology, port) if page else nullcontext() as served,
+        Live(view, console=console, refresh_per_second=2) if console.is_terminal else nullcontext(),
+    ):
+        if served is not None:
+            console.print(f"Page: {served.address}", soft_wrap=True, highlight=False)
+
+        def watch(status: Status) -> None:
+            view.show(status)
+            busy.append(psutil.cpu_percent() / 100)
+            if not console.is_terminal:
+                seen.tell(status)
+
         result = run_topology(
             topology,
             folder,
@@ -94,12 +132,32 @@ def run(
             bootstrap=bootstrap,
             own_broker=own_broker,
             settings=settings,
-            watch=lambda status: live.update(_view(status)),
+            watch=watch,
         )
-    with Journal(folder / JOURNAL, _run_name(folder)) as journal:
-        page = write_run_report(folder, topology, result, journal)
+    place = RunFolder(folder)
+    with Journal(place.journal, place.plan().name) as journal:
+        report = write_run_report(
+            folder, topology, result, journal, best_cost=best_cost_of(journal, topology)
+        )
     _summary(console, result)
-    console.print(f"Report: {page}")
+    for hint in hints(result, fmean(busy) if busy else None):
+        console.print(hint, style="yellow", highlight=False)
+    console.print(f"Report: {report}")
+    console.print(f"Look at it again: penstock page {folder}", soft_wrap=True, highlight=False)
+
+
+class _Told:
+    """Tells a status in one line a tick, where there is no terminal to draw on."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._at_s = 0.0
+
+    def tell(self, status: Status) -> None:
+        """Say it, unless this tick was said already."""
+        if status.at_s != self._at_s:
+            self._at_s = status.at_s
+            self._console.print(line_of(status), markup=False, soft_wrap=True)
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -110,51 +168,6 @@ def _settings(given: list[str]) -> dict[str, str]:
             raise ConfigurationError(f"expected a setting as NAME=VALUE, got {text!r}")
         found[name.strip()] = value.strip()
     return found
-
-
-def _uses_kafka(topology: Topology) -> bool:
-    return any(channel.kind == "kafka" for channel in topology.channels)
-
-
-def _needs_broker(topology: Topology) -> bool:
-    """Whether a kafka channel names no broker of the user's."""
-    return any(c.kind == "kafka" and not c.options.get("bootstrap") for c in topology.channels)
-
-
-def _run_name(folder: Path) -> str:
-    from penstock.spark.unit_driver import RunSpecification
-
-    return RunSpecification.read(folder).name
-
-
-def _view(status: dict[str, Any]) -> Group:
-    """The live view of a run."""
-    table = Table(expand=False, title=status["name"], title_justify="left")
-    for name in ("unit", "state", "instances", "in /s", "done /s", "waiting", "duration", "latency", "CPU"):
-        table.add_column(name, justify="left" if name in ("unit", "state") else "right")
-    for name, unit in status["units"].items():
-        measured = unit["measurement"] or {}
-        interval_s = measured.get("interval_s") or 1.0
-        cpu = measured.get("cpu_ratios") or []
-        table.add_row(
-            name,
-            unit["state"],
-            f"{unit['running']}/{unit['instances']}",
-            f"{measured.get('arrived', 0) / interval_s:.0f}",
-            f"{measured.get('processed', 0) / interval_s:.0f}",
-            str(measured.get("waiting", "–")),
-            _seconds(measured.get("duration_s")),
-            _seconds(measured.get("latency_s")),
-            f"{sum(cpu) / len(cpu):.0%}" if cpu else "–",
-        )
-    hosts = ", ".join(f"{name} {state}" for name, state in status["hosts"].items()) or "none"
-    since_s = status["feeding_since_s"]
-    clock = "starting" if since_s is None else format_duration(max(0.0, status["at_s"] - since_s))
-    if since_s is not None and status["duration_s"] is not None:
-        clock += f" of {format_duration(status['duration_s'])}"
-    lines = [Text(f"{clock} · hosts: {hosts} · bill {Decimal(status['bill']):.4f}")]
-    lines += [Text(f"  {text}", style="dim") for text in [*status["decisions"], *status["notices"]][:6]]
-    return Group(table, *lines)
 
 
 def _local_view(result: LocalResult) -> Group:

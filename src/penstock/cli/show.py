@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.known import known_names
+from penstock.runs.known import known_names
 from penstock.topology.drawing import draw, page
 from penstock.topology.file import load_topology
 

@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from penstock.cli.assembly import load, with_choices
-from penstock.cli.budget import budgeting_for
-from penstock.cli.choices import new_folder, read_choice
+from penstock.cli.choices import checked, new_folder, read_choice, read_span
 from penstock.cli.console import console as open_console
+from penstock.cli.extent import refuse_endless
 from penstock.cli.tables import result_table
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
 from penstock.controller.warm_start import warm_started
-from penstock.quantities import duration_s
+from penstock.experiments.twin import best_cost_of, opened, seasons_of
+from penstock.forecasts.season import Season
 from penstock.report.run_report import write_run_report
+from penstock.runs.assembly import budgeting_for, load, with_choices
+from penstock.runs.known import known_names
 from penstock.simulator import SimulationSettings
 from penstock.simulator import simulate as run_simulation
 
@@ -29,7 +31,7 @@ def simulate(
     filter: Annotated[str | None, typer.Option(help="Filter for every unit, such as kalman.")] = None,
     workload: Annotated[str | None, typer.Option(help="Workload for every source.")] = None,
     btu: Annotated[str | None, typer.Option(help="Billing time unit of every site.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.", min=0)] = 1,
     poisson: Annotated[bool, typer.Option(help="Records arrive at random, not evenly.")] = False,
     warm_start: Annotated[
         Path | None,
@@ -43,14 +45,18 @@ def simulate(
     console = open_console()
     topology = with_choices(
         load(file),
-        policy=read_choice(policy) if policy else None,
-        filter=read_choice(filter) if filter else None,
-        workload=read_choice(workload) if workload else None,
-        btu_s=duration_s(btu) if btu else None,
+        policy=None if policy is None else read_choice(policy),
+        filter=None if filter is None else read_choice(filter),
+        workload=None if workload is None else read_choice(workload),
+        btu_s=None if btu is None else read_span(btu, "--btu"),
     )
+    length_s = read_span(duration, "--duration")
+    refuse_endless(checked(topology, known_names()), length_s)
+    seasons: dict[str, Season] = {}
     if warm_start is not None:
         topology = warm_started(topology, warm_start)
-    length_s = duration_s(duration)
+        with opened(warm_start) as earlier:
+            seasons = seasons_of([earlier])
     folder = new_folder(out, topology.name)
     (folder / "journal.db").unlink(missing_ok=True)
     settings = SimulationSettings(seed=seed, process="poisson" if poisson else "regular")
@@ -63,8 +69,10 @@ def simulate(
 
             result = run_simulation(
                 topology, settings, duration_s=length_s, journal=journal, each=advance,
-                budgeting=budgeting_for(topology),
+                budgeting=budgeting_for(topology), seasons=seasons,
             )  # fmt: skip
-        report = write_run_report(folder, topology, result, journal)
+        report = write_run_report(
+            folder, topology, result, journal, best_cost=best_cost_of(journal, topology)
+        )
     console.print(result_table(result))
     console.print(f"report: {report}")

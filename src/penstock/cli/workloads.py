@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.parameters import first_sentence, parameters
+from penstock.cli.choices import read_span, read_value
 from penstock.errors import ConfigurationError
-from penstock.quantities import duration_s, format_duration
+from penstock.quantities import format_duration
 from penstock.topology.model import Choice
 from penstock.workload.model import Pattern
 from penstock.workload.registry import WORKLOADS, make_workload
@@ -36,7 +35,7 @@ def workloads(
 ) -> None:
     """List the workloads, or show one with its parameters and its shape."""
     console = Console(highlight=False)
-    span_s = None if span is None else duration_s(span)
+    span_s = None if span is None else read_span(span, "--span")
     if name is None:
         if setting:
             raise ConfigurationError("--set needs the name of a workload: penstock workloads NAME --set …")
@@ -58,10 +57,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(f'expected --set "parameter=value", got {item!r}')
-        try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ConfigurationError(f"--set {key.strip()}: cannot read {value!r}") from None
+        found[key.strip()] = read_value(value, f"--set {key.strip()}")
     return found
 
 
@@ -96,28 +92,29 @@ def _print_all(console: Console, span_s: float | None) -> dict[str, Pattern]:
     for column in ("workload", "shape", "span", "what it is"):
         table.add_column(column, no_wrap=column != "what it is")
     drawn: dict[str, Pattern] = {}
-    for name, kind in WORKLOADS.items():
+    for name in WORKLOADS:
+        meaning = WORKLOADS.described(name)
         if name == "trace":
-            table.add_row(name, "", "the file's", first_sentence(kind))
+            table.add_row(name, "", "the file's", meaning)
             continue
         workload = drawn[name] = make_workload(Choice(name))
         shown_s = _span_of(workload, span_s)
         _, rates = _samples(workload, shown_s, 32)
-        table.add_row(name, f"[cyan]{sparkline(rates)}[/]", format_duration(shown_s), first_sentence(kind))
+        table.add_row(name, f"[cyan]{sparkline(rates)}[/]", format_duration(shown_s), meaning)
     console.print(table)
     console.print("\nParameters of one: penstock workloads NAME")
     return drawn
 
 
 def _print_one(console: Console, workload: Pattern, span_s: float | None) -> None:
-    kind = type(workload)
-    console.print(f"[bold]{kind.name}[/]: {first_sentence(kind)}\n")
+    name = workload.name
+    console.print(f"[bold]{name}[/]: {WORKLOADS.described(name)}\n")
     _print_plot(console, workload, _span_of(workload, span_s))
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("parameter", "default", "meaning"):
         table.add_column(column)
-    for parameter in parameters(kind):
-        table.add_row(parameter.name, parameter.default, parameter.meaning)
+    for parameter in WORKLOADS.parameters(name).values():
+        table.add_row(parameter.name, parameter.default_text, parameter.meaning)
     console.print()
     console.print(table)
 

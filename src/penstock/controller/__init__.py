@@ -1,12 +1,11 @@
-"""The control loop: observe, filter, decide, guard, enact, record.
+"""The control loop: observe, reconcile, filter, decide, guard, record, enact, confirm.
 
-`loop` is the loop itself, `cluster` the port it drives, `guards` what every policy's wishes must pass,
-`journal` the durable record, `state` what the controller knows between two ticks.
+`loop` is the loop itself, `guards` what every policy's wishes must pass, `journal` the durable record,
+`state` what the controller knows between two ticks, `enacting` how orders are said to the ground below.
 """
 
-from penstock.controller.cluster import Cluster, Observation, Outcome
 from penstock.controller.journal import Journal
-from penstock.controller.loop import Controller, Tick
+from penstock.controller.loop import Controller, Outcome, Tick
 from penstock.controller.result import RunResult
 
-__all__ = ["Cluster", "Controller", "Journal", "Observation", "Outcome", "RunResult", "Tick"]
+__all__ = ["Controller", "Journal", "Outcome", "RunResult", "Tick"]

@@ -1,4 +1,5 @@
-"""From measurements to signals: each unit's readings go through the filter it chose.
+"""From measurements to signals: each unit's readings go through the filter it chose, and so do those of its
+numbers (arrivals, queue, durations) that its policy decides on.
 
 Units that chose the same filter share one filter object, which sees all their instances in one call.
 The journal keeps signals, not a filter's memory: a restarted controller's filters start again as at the
@@ -8,14 +9,18 @@ start of a run. That is said in a notice, and so is when a unit's estimates are 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.filters import Filter, Readings, make_filter
+from penstock.filters import Filter, Readings, make_filter, make_tracker
+from penstock.filters.tracking import Tracker
 from penstock.monitoring.measurements import Measurement, Signal
-from penstock.topology.model import Choice, Topology
+from penstock.policies.registry import decides_on
+from penstock.topology.model import Choice, Topology, Unit
 
 
 class Filtering:
@@ -32,6 +37,8 @@ class Filtering:
             if unit.filter not in filters:
                 filters[unit.filter] = make_filter(unit.filter)
             self._filter_of[unit.name] = filters[unit.filter]
+        self._trackers = {unit.name: _trackers(unit) for unit in topology.units}
+        """What smooths the numbers of a unit that its policy decides on, by the measurement's field."""
         self._last_demand: dict[str, float] = {}
         self._trusted: dict[str, bool] = {}
         """Units whose filter has started; True once its estimates were trusted."""
@@ -51,6 +58,9 @@ class Filtering:
         notices: list[str] = []
         for chosen, members in groups.values():
             notices.extend(self._filtered(chosen, members, found))
+        for unit, trackers in self._trackers.items():
+            if trackers and unit in found:
+                found[unit] = _smoothed(found[unit], trackers)
         return tuple(found[m.unit] for m in measurements if m.unit in found), tuple(notices)
 
     def _filtered(
@@ -112,6 +122,38 @@ class Filtering:
         change = demand - self._last_demand.get(measurement.unit, demand)
         self._last_demand[measurement.unit] = demand
         return demand, change
+
+
+FIELDS = {
+    "arrivals": ("arrived",),
+    "waiting": ("waiting",),
+    "durations": ("duration_s", "duration_p95_s"),
+    "service": ("service_s",),
+}
+"""A measurement's fields behind what a policy decides on; utilisation has filters of its own."""
+_COUNTS = ("arrived", "waiting")
+
+
+def _trackers(unit: Unit) -> dict[str, Tracker]:
+    found = {}
+    for name in decides_on(unit.policy):
+        for field in FIELDS.get(name, ()):
+            tracker = make_tracker(unit.filter)
+            if tracker is not None:
+                found[field] = tracker
+    return found
+
+
+def _smoothed(signal: Signal, trackers: Mapping[str, Tracker]) -> Signal:
+    """The signal with what its policy decides on smoothed; the measurement itself is kept beside it."""
+    taken = signal.measurement
+    changes: dict[str, Any] = {}
+    for field, tracker in trackers.items():
+        value = getattr(taken, field)
+        if value is not None:
+            estimate = max(0.0, tracker.step(taken.at_s, float(value)))
+            changes[field] = round(estimate) if field in _COUNTS else estimate
+    return replace(signal, measurement=replace(taken, **changes), raw=taken)
 
 
 def _unfiltered(measurement: Measurement) -> Signal:

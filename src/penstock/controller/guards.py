@@ -9,19 +9,20 @@ A unit below its least instances is repaired, not scaled: neither cooldown nor b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 
-from penstock.infrastructure.deployment import INSTANCE_COUNTED, HostState
-from penstock.infrastructure.placement import Room
-from penstock.policies.actions import (
+from penstock.fleet.actions import (
+    ACTIONS,
     Action,
     Hold,
     LeaseHost,
-    MigrateInstance,
     ProlongLease,
     ReleaseHost,
-    StartInstance,
-    StopInstance,
+    ResizeInstance,
+    Started,
 )
+from penstock.fleet.deployment import INSTANCE_COUNTED, HostState
+from penstock.infrastructure.placement import Room
 from penstock.policies.view import View
 
 SECONDS_A_DAY = 86400.0
@@ -51,6 +52,8 @@ class _Tally:
     """The site of each host leased in this tick."""
     occupants: dict[str, set[str]] = field(default_factory=dict)
     leased: dict[str, dict[str, int]] = field(default_factory=dict)
+    spent: dict[str, Decimal] = field(default_factory=dict)
+    """What the leases allowed so far cost at once, by site."""
     refused_hosts: set[str] = field(default_factory=set)
     released_hosts: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -87,6 +90,9 @@ def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, 
     tally = _Tally(view, room=dict(deployment.room), leased=leased)
     verdicts = []
     for policy, action in wishes:
+        if not action.changes:
+            verdicts.append(Verdict(action, policy))
+            continue
         refused = _refusal(action, view, tally)
         if refused is None:
             _count(action, view, tally)
@@ -97,32 +103,42 @@ def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, 
 
 
 def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
-    if isinstance(action, Hold):
-        return None
     if isinstance(action, ProlongLease):
         return None if action.host in view.leases else f"host {action.host} has no lease"
     if isinstance(action, ReleaseHost):
         return _release_refusal(action, view, tally)
     if isinstance(action, LeaseHost):
         return _lease_refusal(action, view, tally)
-    if action.unit not in view.topology.unit_by_name:
+    if isinstance(action, Hold) or action.unit not in view.topology.unit_by_name:
         return f"unknown unit {action.unit}"
-    if isinstance(action, StartInstance):
-        return (
-            _name_refusal(action.instance, view, tally)
-            or _growth_refusal(action.unit, view, tally)
-            or _room_refusal(action.unit, action.host, view, tally)
-        )
-    place = tally.place_of(action.instance)
-    if place is None or place[0] != action.unit:
+    if isinstance(action, ResizeInstance):
+        return _resize_refusal(action, view, tally)
+    unit, new, leaving = action.unit, action.starts, action.leaves
+    if leaving is not None:
+        place = tally.place_of(leaving)
+        if place is None or place[0] != unit:
+            return f"instance {leaving} of unit {unit} is not there"
+        if _in_blackout(view):
+            return "blackout hours"
+    if new is None:
+        return _shrink_refusal(unit, view, tally)
+    growth = _growth_refusal(unit, view, tally) if action.scales else None
+    return _name_refusal(new.instance, view, tally) or growth or _room_refusal(new, view, tally)
+
+
+def _resize_refusal(action: ResizeInstance, view: View, tally: _Tally) -> str | None:
+    place, known = tally.place_of(action.instance), view.deployment.instances.get(action.instance)
+    if place is None or known is None or place[0] != action.unit:
         return f"instance {action.instance} of unit {action.unit} is not there"
+    least, most = view.topology.unit_by_name[action.unit].slots, view.topology.most_slots(action.unit)
+    if not least <= action.slots <= most:
+        return f"bound: from {least} to {most} slots an instance"
     if _in_blackout(view):
         return "blackout hours"
-    if isinstance(action, MigrateInstance):
-        return _name_refusal(action.replacement, view, tally) or _room_refusal(
-            action.unit, action.to_host, view, tally
-        )
-    return _shrink_refusal(action.unit, view, tally)
+    shape, room = view.topology.unit_shape(action.unit, action.slots), tally.room.get(place[1] or "")
+    if room is None or room.holds(shape.cores - known.cores, shape.memory_mib - known.memory_mib):
+        return None
+    return f"host {place[1]} has no room: {room.cores:g} cores and {room.memory_mib} MiB are left"
 
 
 def _name_refusal(instance: str, view: View, tally: _Tally) -> str | None:
@@ -161,7 +177,7 @@ def _pace_refusal(unit: str, done: dict[str, int], view: View) -> str | None:
     loop = view.topology.loop
     if loop.cooldown_s > 0:
         for event in reversed(view.history):
-            if event.unit == unit and event.kind in ("StartInstance", "StopInstance"):
+            if event.unit == unit and ACTIONS[event.kind].scales:
                 since_s = view.now_s - event.at_s
                 if since_s < loop.cooldown_s:
                     return f"cooldown: scaled {since_s:.0f} s ago, {loop.cooldown_s:g} s wanted"
@@ -171,7 +187,8 @@ def _pace_refusal(unit: str, done: dict[str, int], view: View) -> str | None:
     return None
 
 
-def _room_refusal(unit: str, host: str | None, view: View, tally: _Tally) -> str | None:
+def _room_refusal(new: Started, view: View, tally: _Tally) -> str | None:
+    unit, host = new.unit, new.host
     if host is None:
         return None
     if host in tally.refused_hosts:
@@ -182,7 +199,8 @@ def _room_refusal(unit: str, host: str | None, view: View, tally: _Tally) -> str
     site = tally.site_of.get(host) or view.deployment.hosts[host].site
     if all(site != allowed.name for allowed in view.topology.sites_of(unit)):
         return f"host {host} is at site {site}, where unit {unit} may not run"
-    if not room.holds(view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)):
+    shape = view.topology.unit_shape(unit, new.slots)
+    if not room.holds(shape.cores, shape.memory_mib):
         return f"host {host} has no room: {room.cores:g} cores and {room.memory_mib} MiB are left"
     return None
 
@@ -201,6 +219,12 @@ def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
         return f"site {site.name} has no flavour {action.flavour}"
     if flavour.max_hosts is not None and flavours.get(flavour.name, 0) >= flavour.max_hosts:
         return f"quota: site {site.name} has its {flavour.max_hosts} hosts of flavour {flavour.name}"
+    withheld = view.withheld.get((site.name, flavour.name))
+    if withheld is not None:
+        return withheld
+    left = view.left.get(site.name)
+    if left is not None and left < site.first_price(flavour) + tally.spent.get(site.name, 0):
+        return f"budget: {max(left, Decimal(0)):f} of {site.budget:f} are left at site {site.name}"
     if action.unit is not None and action.unit in view.topology.unit_by_name:
         # A host for an instance that will be refused would be paid for nothing.
         return _growth_refusal(action.unit, view, tally)
@@ -210,6 +234,8 @@ def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
 def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | None:
     if action.host not in view.deployment.hosts:
         return f"host {action.host} is not there"
+    if not view.deployment.hosts[action.host].leased:
+        return f"host {action.host} belongs to the cluster manager"
     if action.host in tally.released_hosts:
         return f"host {action.host} is released already"
     occupants = tally.inside(action.host)
@@ -227,9 +253,10 @@ def _in_blackout(view: View) -> bool:
 
 
 def _count(action: Action, view: View, tally: _Tally) -> None:
-    topology = view.topology
     if isinstance(action, LeaseHost):
-        flavour = topology.site_by_name[action.site].flavour(action.flavour)
+        site = view.topology.site_by_name[action.site]
+        flavour = site.flavour(action.flavour)
+        tally.spent[site.name] = tally.spent.get(site.name, Decimal(0)) + site.first_price(flavour)
         flavours = tally.leased.setdefault(action.site, {})
         flavours[flavour.name] = flavours.get(flavour.name, 0) + 1
         tally.room[action.host] = Room(flavour.cores, flavour.memory_mib)
@@ -237,26 +264,31 @@ def _count(action: Action, view: View, tally: _Tally) -> None:
     elif isinstance(action, ReleaseHost):
         tally.room.pop(action.host, None)
         tally.released_hosts.add(action.host)
-    elif isinstance(action, StartInstance):
-        tally.counts[action.unit] = tally.count(action.unit) + 1
-        tally.started[action.unit] = tally.started.get(action.unit, 0) + 1
-        _enter(action.instance, action.unit, action.host, view, tally)
-    elif isinstance(action, StopInstance):
-        tally.counts[action.unit] = tally.count(action.unit) - 1
-        tally.stopped[action.unit] = tally.stopped.get(action.unit, 0) + 1
-        _leave(action.instance, action.unit, view, tally)
-    elif isinstance(action, MigrateInstance):
-        _leave(action.instance, action.unit, view, tally)
-        _enter(action.replacement, action.unit, action.to_host, view, tally)
+    new, leaving = action.starts, action.leaves
+    if action.scales and action.unit is not None:
+        change, done = (1, tally.started) if new is not None else (-1, tally.stopped)
+        tally.counts[action.unit] = tally.count(action.unit) + change
+        done[action.unit] = done.get(action.unit, 0) + 1
+    if leaving is not None and action.unit is not None:
+        _leave(leaving, action.unit, view, tally)
+    if new is not None:
+        _enter(new, view, tally)
+    if isinstance(action, ResizeInstance):
+        known = view.deployment.instances[action.instance]
+        shape = view.topology.unit_shape(action.unit, action.slots)
+        if known.host in tally.room:
+            room = tally.room[known.host]
+            tally.room[known.host] = room.less(shape.cores - known.cores, shape.memory_mib - known.memory_mib)
 
 
-def _enter(instance: str, unit: str, host: str | None, view: View, tally: _Tally) -> None:
+def _enter(new: Started, view: View, tally: _Tally) -> None:
+    instance, unit, host = new.instance, new.unit, new.host
     tally.new[instance] = (unit, host)
     tally.gone.discard(instance)
     if host is not None:
         tally.inside(host).add(instance)
-        cores, memory_mib = view.topology.unit_cores(unit), view.topology.unit_memory_mib(unit)
-        tally.room[host] = tally.room[host].less(cores, memory_mib)
+        shape = view.topology.unit_shape(unit, new.slots)
+        tally.room[host] = tally.room[host].less(shape.cores, shape.memory_mib)
 
 
 def _leave(instance: str, unit: str, view: View, tally: _Tally) -> None:

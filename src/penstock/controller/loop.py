@@ -1,32 +1,43 @@
-"""The loop: observe, filter, decide, guard, enact, record, once an interval with one `now_s`.
+"""The loop: observe, reconcile, filter, decide, guard, record, enact, confirm; one `now_s` a turn.
 
-The same loop drives the simulated cluster on a virtual clock and the Spark cluster on the machine's.
+Nothing acts while it looks, and nothing is enacted that is not recorded. The same loop drives the simulator
+on a virtual clock, a Spark cluster on the machine's, and an attached session: below it is the fleet, and
+below the fleet whatever ground it is given.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
-from penstock.controller.cluster import Cluster, Outcome
+from penstock.controller.deciding import after, housekeeping, policy_groups
+from penstock.controller.enacting import carry_out
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
-from penstock.controller.journal import END_OF_RUN, Journal, Restored, TickRecord, subject_of
-from penstock.controller.state import WINDOW, State, failed_hosts
-from penstock.infrastructure.deployment import INSTANCE_COUNTED, Deployment, HostState, InstanceState
+from penstock.controller.journal import END_OF_RUN, Recorder, Restored, TickRecord
+from penstock.controller.paying import Paying
+from penstock.controller.releasing import late_drains
+from penstock.controller.state import WINDOW, State
+from penstock.errors import FencedError, JournalUnavailableError
+from penstock.fleet.actions import Action, ReleaseHost, described
+from penstock.fleet.deployment import Deployment, HostState
+from penstock.fleet.fleet import Fleet
+from penstock.fleet.keeping import life_of, living_of
+from penstock.fleet.limits import Limits, Orders
+from penstock.fleet.ports import Ground, UnitReport
 from penstock.infrastructure.leases import Charge
-from penstock.monitoring.measurements import Signal
-from penstock.policies.actions import Action, Hold, LeaseHost, ReleaseHost, StartInstance
-from penstock.policies.planning import Plan, projected
-from penstock.policies.registry import make_policy
-from penstock.policies.view import Policy, View
-from penstock.topology.model import Choice, Topology
+from penstock.monitoring.measurements import Measurement, Signal
+from penstock.policies.planning import Plan
+from penstock.policies.view import View
+from penstock.topology.model import Topology
 
 LOG = logging.getLogger("penstock.controller")
+
+ASKED_EVERY_S = 0.25
+"""How often a waiting loop asks whether it shall end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,14 @@ Budgeting = Callable[[View], NewBudgets | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether an action was accepted; `error` says in words why not."""
+
+    action: Action
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """What one turn of the loop saw and did."""
 
@@ -54,26 +73,37 @@ class Tick:
 
 
 class Controller:
-    """Drives one cluster for one topology, by the policies its units chose."""
+    """Drives the fleet of one topology, by the policies its units chose."""
 
     def __init__(
         self,
         topology: Topology,
-        cluster: Cluster,
+        ground: Ground,
         clock: Clock,
-        journal: Journal,
+        journal: Recorder,
         *,
         budgeting: Budgeting | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.topology = topology
         self.state = State(topology)
-        self._cluster = cluster
+        self.fleet = Fleet(topology, limits)
+        self._ground = ground
+        self.paying = Paying(ground.providers)
         self._clock = clock
         self._journal = journal
         self._filtering = Filtering(topology)
         self._budgeting = budgeting
-        self._groups = _policy_groups(topology)
+        self._groups = policy_groups(topology)
         self._last_decided_s: float | None = None
+        self.advisory = topology.loop.advisory
+        """Whether it decides and records, but does nothing."""
+        self._asked: list[Action] = []
+        self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
+        """Orders that could not be recorded, so they were not said."""
+        self._journal_away = False
+        self._late_news: list[str] = []
+        """What happened after a tick's record was made."""
         restored = journal.restore(WINDOW)
         if restored is not None:
             self._resume(restored)
@@ -83,42 +113,83 @@ class Controller:
         """When it last decided; None before the first time."""
         return self._last_decided_s
 
-    def tick(self) -> Tick:
-        """One turn: observe, filter, decide (when it is time), guard, record, enact, confirm."""
-        now_s = self._clock.now_s()
-        observation = self._cluster.observe(now_s)
-        deployment = self._cluster.deployment()
-        signals, filter_notices = self._filtering.signals(observation.measurements)
-        self.state.remember(signals)
-        charges, book_notices = self.state.reconcile(deployment, now_s)
-        notices = (*observation.notices, *filter_notices, *book_notices)
+    def change(
+        self,
+        topology: Topology,
+        revision: int,
+        restarts: Collection[str] = (),
+        budgeting: Budgeting | None = None,
+    ) -> None:
+        """Go on with another version of the topology from the next tick on, nothing lost.
 
-        decided = self._is_time(now_s)
-        verdicts: tuple[Verdict, ...] = ()
+        Units in `restarts` are submitted anew; the others go on as they are, decided for by what the new
+        version says of them.
+        """
+        if [(u.name, u.filter) for u in topology.units] != [(u.name, u.filter) for u in self.topology.units]:
+            self._filtering = Filtering(topology)
+        if self.topology.loop.advisory != topology.loop.advisory:
+            self.advisory = topology.loop.advisory
+        self.topology = topology
+        self._groups = policy_groups(topology)
+        self._budgeting = budgeting
+        self.state.change(topology)
+        self.fleet.change(topology, revision, restarts, self._clock.now_s())
+
+    def tick(self) -> Tick:
+        """One turn: observe, reconcile, filter, decide (when it is time), guard, record, enact, confirm."""
+        now_s = self._clock.now_s()
+        reports, news = self._ground.plane.reports(now_s)
+        notices = [*self._late_news, *news, *self._observe(reports, now_s)]
+        self._late_news.clear()
+        signals, filter_notices = self._filtering.signals(self._measured(reports))
+        self.state.remember(signals)
+        charges, book_notices = self.state.reconcile(self.fleet.deployment(), now_s)
+        corrections, news = self.paying.settle(self.state, now_s)
+        charges += corrections
+        notices += [*filter_notices, *book_notices, *news, *self.state.budget_news(now_s)]
+        self._asked += self.paying.noticed(self.fleet.deployment(), self._asked, now_s)
+
+        decided = self._unsaid is None and self._is_time(now_s)
+        verdicts = self._unfinished_releases(now_s) + self._what_was_asked(now_s)
         new_budgets: NewBudgets | None = None
         if decided:
-            new_budgets = self._rebudget(deployment, now_s)
-            verdicts = self._decide(deployment, now_s)
+            new_budgets = self._rebudget(now_s)
+            verdicts += self._decide(now_s)
             self._last_decided_s = now_s
-        allowed = tuple(v.action for v in verdicts if v.refused is None and not isinstance(v.action, Hold))
-        charges += self.state.book(allowed, now_s, deployment)
-        self._record(now_s, decided, deployment, signals, verdicts, charges, new_budgets, notices)
-        outcomes = self._enact(allowed, now_s)
+        deployment = self.fleet.deployment()
+        allowed = tuple(v.action for v in verdicts if v.refused is None and v.action.changes)
+        refused = self._apply(allowed, now_s)
+        charges += self.state.book([a for a in allowed if (a.kind, a.subject) not in refused], now_s)
+        orders = self.fleet.orders(now_s)
+        charges += self.state.returned((host.id for host in orders.delete), now_s)
+        recorded = self._record(now_s, decided, deployment, signals, verdicts, charges, new_budgets, notices)
+        outcomes = self._enact(orders, allowed, refused, now_s) if recorded else self._put_by(orders, allowed)
+        self.paying.keep(self.fleet, now_s)
         self._log(now_s, verdicts)
-        return Tick(now_s, signals, deployment, verdicts, outcomes, notices)
+        return Tick(now_s, signals, deployment, verdicts, outcomes, tuple(notices))
 
-    def run(self, until_s: float, each: Callable[[Tick], None] | None = None) -> None:
+    def run(
+        self,
+        until_s: float = math.inf,
+        each: Callable[[Tick], None] | None = None,
+        stopped: Callable[[], bool] | None = None,
+        *,
+        tick: Callable[[], Tick] | None = None,
+    ) -> None:
         """Tick every monitoring interval until an instant, and at that instant; `each` is called after each.
 
-        A tick that took longer than the interval makes the loop leave out the ticks it missed.
+        A tick that took longer than the interval makes the loop leave out the ticks it missed. `stopped` is
+        asked some times a second, and ends it. `tick` is what a turn is, where somebody does more than that.
         """
-        start_s, interval_s = self._clock.now_s(), self.topology.loop.monitoring_s
-        next_s = start_s
+        turn = tick or self.tick
+        next_s = start_s = self._clock.now_s()
         while next_s <= until_s:
-            self._clock.wait_until(next_s)
-            tick = self.tick()
+            if not self._wait(next_s, stopped):
+                return
+            seen = turn()
+            interval_s = self.topology.loop.monitoring_s
             if each is not None:
-                each(tick)
+                each(seen)
             if next_s == until_s:
                 break
             passed = max(next_s, self._clock.now_s()) - start_s
@@ -130,61 +201,163 @@ class Controller:
     def finish(self) -> None:
         """Release every host and end every lease: nothing is paid after the run."""
         now_s = self._clock.now_s()
-        deployment = self._cluster.deployment()
+        deployment = self.fleet.deployment()
         charges, notices = self.state.reconcile(deployment, now_s)
+        charges += self.state.settled(deployment, now_s)
         releases = tuple(ReleaseHost(host, "the run is over") for host in self.state.ledger.open_leases())
+        for action in releases:
+            self.fleet.apply(action, now_s)
+        charges += self.state.book(releases, now_s)
         # What still runs is stopped with the run, so every lease ends here.
-        charges += self.state.book(releases, now_s, Deployment())
+        charges += self.state.returned((action.host for action in releases), now_s)
         verdicts = tuple(Verdict(action, END_OF_RUN) for action in releases)
-        self._record(now_s, False, deployment, (), verdicts, charges, None, notices)
-        self._enact(releases, now_s)
+        if self._record(now_s, False, deployment, (), verdicts, charges, None, notices):
+            leased = tuple(host for host in deployment.hosts.values() if host.leased)
+            self._enact(Orders(delete=leased), releases, {}, now_s)
+        if self.paying:
+            left, now_s = self.paying.close(), self._clock.now_s()
+            corrections, news = self.paying.settle(self.state, now_s)
+            self._record(now_s, False, self.fleet.deployment(), (), (), corrections, None, [*news, *left])
+
+    def settle(self) -> None:
+        """Put on record what metered instances have used and not paid yet, so that a result counts it."""
+        now_s, deployment = self._clock.now_s(), self.fleet.deployment()
+        charges = self.state.settled(deployment, now_s)
+        if charges:
+            self._record(now_s, False, deployment, (), (), charges, None, ())
 
     # -- the steps -------------------------------------------------------------------------------
+
+    def _wait(self, until_s: float, stopped: Callable[[], bool] | None) -> bool:
+        """Wait for an instant; False where `stopped` says to end before."""
+        if stopped is None:
+            self._clock.wait_until(until_s)
+            return True
+        while not stopped():
+            now_s = self._clock.now_s()
+            if now_s >= until_s:
+                return True
+            self._clock.wait_until(min(until_s, now_s + ASKED_EVERY_S))
+        return False
+
+    def _observe(self, reports: Sequence[UnitReport], now_s: float) -> list[str]:
+        hosts = self.paying.hosts(now_s)
+        notices = [notice for report in reports for notice in report.notices]
+        return notices + self.fleet.observed(hosts, reports, now_s)
+
+    def _measured(self, reports: Sequence[UnitReport]) -> tuple[Measurement, ...]:
+        """What was measured, with the fleet's names of instances."""
+        return tuple(
+            self.fleet.named(report.measurement) for report in reports if report.measurement is not None
+        )
+
+    def _unfinished_releases(self, now_s: float) -> tuple[Verdict, ...]:
+        """Releases that would run into the next billing time unit: hurried, or taken back on purpose."""
+        return tuple(
+            Verdict(action, "controller")
+            for action in late_drains(
+                self.fleet, self.state.ledger.open_leases(), now_s, self.topology.loop.monitoring_s
+            )
+        )
+
+    def ask(self, action: Action) -> None:
+        """Have an action of somebody outside done at the next tick, as far as the guards let it pass."""
+        self._asked.append(action)
+
+    def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
+        """Actions from outside. A host that is to go is emptied first: what is on it moves where it can."""
+        if not self._asked:
+            return ()
+        asked, self._asked = self._asked, []
+        view = self._view(now_s)
+        plan = Plan(view)
+        wishes: list[tuple[str, Action]] = []
+        for action in asked:
+            before = len(plan.actions)
+            if isinstance(action, ReleaseHost):
+                for instance in plan.on_host(action.host):
+                    targets = plan.candidates(instance.unit, exclude=(action.host,))
+                    target = targets[0] if targets else plan.lease(instance.unit, action.reason)
+                    if target is not None:
+                        plan.migrate(instance, target, action.reason)
+            wishes += [("asked", planned) for planned in plan.actions[before:]]
+            wishes.append(("asked", action))
+        verdicts = guard(tuple(wishes), view)
+        # A host that cannot go yet, because there is no room for what is on it, is asked for again.
+        refused = {v.action.subject for v in verdicts if v.refused is not None and v.action in asked}
+        self._asked = [action for action in asked if action.subject in refused & set(view.deployment.hosts)]
+        return verdicts
+
+    def _apply(self, actions: Sequence[Action], now_s: float) -> dict[tuple[str, str], str]:
+        """Enter allowed actions into the fleet; what it cannot take, with the reason."""
+        refused = {}
+        for action in actions:
+            problem = self.fleet.apply(action, now_s)
+            if problem is not None:
+                refused[action.kind, action.subject] = problem
+        return refused
 
     def _is_time(self, now_s: float) -> bool:
         if self._last_decided_s is None:
             return True
         return now_s - self._last_decided_s >= self.topology.loop.provisioning_s - 1e-6
 
-    def _rebudget(self, deployment: Deployment, now_s: float) -> NewBudgets | None:
+    def _view(self, now_s: float, units: tuple[str, ...] = ()) -> View:
+        found = self.state.view(self.fleet.deployment(), now_s, units, self.fleet.times)
+        return replace(found, withheld=self.paying.withheld(now_s)) if self.paying else found
+
+    def _rebudget(self, now_s: float) -> NewBudgets | None:
         if self._budgeting is None:
             return None
-        found = self._budgeting(self.state.view(deployment, now_s, tuple(self.topology.unit_by_name)))
+        found = self._budgeting(self._view(now_s, tuple(self.topology.unit_by_name)))
         if found is not None:
             self.state.budgets = dict(found.budgets)
         return found
 
-    def _decide(self, deployment: Deployment, now_s: float) -> tuple[Verdict, ...]:
+    def _decide(self, now_s: float) -> tuple[Verdict, ...]:
         """What the policies want, each seeing what the ones before it planned, and what the guards say."""
-        view = self.state.view(deployment, now_s, ())
-        wishes: list[tuple[str, Action]] = [("controller", action) for action in _housekeeping(view)]
-        seen = _after(view, [action for _, action in wishes])
+        view = self._view(now_s)
+        wishes: list[tuple[str, Action]] = [("controller", action) for action in housekeeping(view)]
+        seen = after(view, [action for _, action in wishes])
         for number, (policy, units) in enumerate(self._groups, 1):
             actions = policy.decide(replace(seen, units=units))
             wishes += [(policy.name, action) for action in actions]
             if number < len(self._groups):
-                seen = _after(seen, actions)
+                seen = after(seen, actions)
         verdicts = guard(tuple(wishes), view)
-        if not self.topology.loop.advisory:
+        if not self.advisory:
             return verdicts
         return tuple(
-            v if v.refused or isinstance(v.action, Hold) else replace(v, refused="advisory mode")
-            for v in verdicts
+            v if v.refused or not v.action.changes else replace(v, refused="advisory mode") for v in verdicts
         )
 
-    def _enact(self, actions: Sequence[Action], now_s: float) -> tuple[Outcome, ...]:
-        if not actions:
-            return ()
-        outcomes = self._cluster.enact(actions, now_s)
-        failed = {
-            (type(o.action).__name__, subject_of(o.action)): o.error for o in outcomes if o.error is not None
-        }
-        for outcome in outcomes:
-            if outcome.error is not None:
-                LOG.warning("%s failed: %s", outcome.action, outcome.error)
-                self.state.undo(outcome.action)
-        self._journal.confirm(now_s, failed)
-        return outcomes
+    def _enact(
+        self,
+        orders: Orders,
+        actions: tuple[Action, ...],
+        refused: Mapping[tuple[str, str], str],
+        now_s: float,
+    ) -> tuple[Outcome, ...]:
+        if self._unsaid is not None:
+            before, earlier = self._unsaid
+            orders, actions, self._unsaid = before.with_more(orders), (*earlier, *actions), None
+        enacted = carry_out(orders, self.fleet, self._ground, now_s)
+        for kind, subject in enacted.failed:
+            self.state.undo(kind, subject)
+        failed = {**refused, **enacted.failed}
+        if actions or failed:
+            self._journal.confirm(now_s, failed)
+        for (kind, subject), problem in refused.items():
+            LOG.warning("%s %s failed: %s", kind, subject, problem)
+        return tuple(Outcome(action, failed.get((action.kind, action.subject))) for action in actions)
+
+    def _put_by(self, orders: Orders, actions: tuple[Action, ...]) -> tuple[Outcome, ...]:
+        """Keep orders until they can be recorded: what is not on record is not enacted."""
+        if self._unsaid is not None:
+            before, earlier = self._unsaid
+            orders, actions = before.with_more(orders), (*earlier, *actions)
+        self._unsaid = (orders, actions)
+        return ()
 
     def _record(
         self,
@@ -196,93 +369,63 @@ class Controller:
         charges: Sequence[Charge],
         new_budgets: NewBudgets | None,
         notices: Sequence[str],
-    ) -> None:
-        members = deployment.instances.values()
-        self._journal.record(
-            TickRecord(
-                at_s=now_s,
-                decided=decided,
-                next_host=self.state.next_host,
-                next_instance=self.state.next_instance,
-                hosts=len(deployment.hosts),
-                hosts_up=sum(1 for host in deployment.hosts.values() if host.state is HostState.UP),
-                bill=self.state.ledger.total,
-                signals=signals,
-                instances=Counter([i.unit for i in members if i.state in INSTANCE_COUNTED]),
-                running=Counter([i.unit for i in members if i.state is InstanceState.RUNNING]),
-                verdicts=verdicts,
-                leases=self.state.taken_lease_changes(),
-                charges=charges,
-                budgets={} if new_budgets is None else new_budgets.budgets,
-                budget_reason="" if new_budgets is None else new_budgets.reason,
-                notices=notices,
+    ) -> bool:
+        """Put the tick on record; False where the journal cannot take it now (it keeps it for later)."""
+        try:
+            self._journal.record(
+                TickRecord(
+                    at_s=now_s,
+                    decided=decided,
+                    next_host=self.state.next_host,
+                    next_instance=self.state.next_instance,
+                    hosts=len(deployment.hosts),
+                    hosts_up=len([h for h in deployment.hosts.values() if h.state is HostState.UP]),
+                    bill=self.state.ledger.total,
+                    signals=signals,
+                    instances={unit: len(members) for unit, members in deployment.by_unit.items()},
+                    running=deployment.running,
+                    verdicts=verdicts,
+                    leases=self.state.taken_lease_changes(),
+                    charges=charges,
+                    budgets={} if new_budgets is None else new_budgets.budgets,
+                    budget_reason="" if new_budgets is None else new_budgets.reason,
+                    notices=notices,
+                    lives=[life_of(living, now_s) for living in self.fleet.taken_changes()],
+                )
             )
-        )
+        except FencedError:
+            raise
+        except JournalUnavailableError as error:
+            if not self._journal_away:
+                # Written down with the next tick, once there is a journal again.
+                self._late_news.append(
+                    f"the journal cannot be written, nothing is decided until it can: {error}"
+                )
+                LOG.warning("%s", self._late_news[-1])
+            self._journal_away = True
+            return False
+        self._journal_away = False
+        return True
 
     def _resume(self, restored: Restored) -> None:
-        """Take up an earlier controller's books and say again what it may not have got to say."""
+        """Take up an earlier controller's books; what it may not have got to say is said again."""
+        now_s = self._clock.now_s()
         self.state.restore(restored)
+        known = (living_of(life, self.topology) for life in restored.lives)
+        self.fleet.restore((living for living in known if living is not None), now_s)
         self._last_decided_s = restored.last_decided_s
         if restored.intended:
-            LOG.info(
-                "resuming: saying %d actions again that may not have been enacted", len(restored.intended)
-            )
-            self._enact(restored.intended, self._clock.now_s())
+            # They are in the fleet already, which says what it wants until it is seen.
+            LOG.info("resuming: %d actions may not have been enacted", len(restored.intended))
+            self._journal.confirm(now_s, {})
 
     def _log(self, now_s: float, verdicts: Sequence[Verdict]) -> None:
         if not LOG.isEnabledFor(logging.INFO):
             return
         for verdict in verdicts:
-            if isinstance(verdict.action, Hold):
+            if not verdict.action.changes:
                 LOG.debug("%.0f s hold %s: %s", now_s, verdict.action.unit, verdict.action.reason)
             elif verdict.refused is None:
                 LOG.info("%.0f s %s", now_s, described(verdict.action))
             else:
                 LOG.info("%.0f s refused (%s): %s", now_s, verdict.refused, described(verdict.action))
-
-
-def described(action: Action) -> str:
-    """An action in one line: what, about whom, why."""
-    verbs = {
-        "LeaseHost": "lease", "ProlongLease": "prolong", "ReleaseHost": "release", "StartInstance": "start",
-        "StopInstance": "stop", "MigrateInstance": "migrate", "Hold": "hold",
-    }  # fmt: skip
-    place = getattr(action, "to_host", None) or (action.host if isinstance(action, StartInstance) else None)
-    where = f" on {place}" if place else ""
-    return f"{verbs[type(action).__name__]} {subject_of(action)}{where}: {action.reason}"
-
-
-def _policy_groups(topology: Topology) -> tuple[tuple[Policy, tuple[str, ...]], ...]:
-    """Units that chose the same policy with the same parameters are decided for together."""
-    groups: dict[Choice, list[str]] = {}
-    for unit in topology.units:
-        groups.setdefault(unit.policy, []).append(unit.name)
-    return tuple((make_policy(choice), tuple(units)) for choice, units in groups.items())
-
-
-def _housekeeping(view: View) -> tuple[Action, ...]:
-    """What no policy has to think of: give failed hosts back, bring every unit to its least instances."""
-    plan = Plan(view)
-    for host in failed_hosts(view.deployment):
-        plan.release(host, "the host failed")
-    fresh = not view.windows and not view.history
-    for unit in view.topology.units_in_order:
-        least = max(1, unit.min_instances, unit.initial_instances if fresh else 0)
-        while plan.count(unit.name) < min(least, unit.max_instances):
-            count = plan.count(unit.name)
-            if not plan.start(unit.name, f"{count} instances, {least} needed at least"):
-                break
-    return plan.actions
-
-
-def _after(view: View, actions: Sequence[Action]) -> View:
-    """The view once these actions are planned: the next policy must not plan on the same room."""
-    if all(isinstance(action, Hold) for action in actions):
-        return view
-    return replace(
-        view,
-        deployment=projected(view, actions),
-        next_host=view.next_host + sum(isinstance(a, LeaseHost) for a in actions),
-        next_instance=view.next_instance
-        + sum(type(a).__name__ in ("StartInstance", "MigrateInstance") for a in actions),
-    )

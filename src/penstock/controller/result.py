@@ -67,6 +67,8 @@ class RunResult:
     host_s: float
     """Time hosts were leased, summed over hosts."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    paid_after_release: int = 0
+    """Billing time units paid, not on purpose, for hosts that had been told to go before."""
 
     @property
     def compliance(self) -> Compliance:
@@ -116,6 +118,7 @@ class RunResult:
             "paid_units": self.paid_units,
             "prolonged_units": self.prolonged_units,
             "early_releases": self.early_releases,
+            "paid_after_release": self.paid_after_release,
             "host_minutes": self.host_s / 60,
             "resource_cost": str(self.resource_cost),
             "penalty": {level: str(amount) for level, amount in self.penalty.items()},
@@ -149,8 +152,13 @@ def result_of(
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> RunResult:
-    """The result of a run out of its journal and what its cluster counted."""
+    """The result of a run out of its journal and what its cluster counted.
+
+    What was trimmed counts by its hours: sums and the most are exact, times to adapt are by the hour.
+    """
     observations: dict[str, list[dict[str, Any]]] = {}
+    for row in journal.thinned():
+        observations.setdefault(row["unit"], []).append({**row, "waiting": row["waiting_most"]})
     for row in journal.rows("observation", ("unit", "at_s", "waiting", "duration_s")):
         observations.setdefault(row["unit"], []).append(row)
     leases = [lease for lease in journal.leases() if lease.units]  # the others were refused
@@ -176,9 +184,7 @@ def result_of(
         resource_cost=sum((charge.amount for charge in journal.charges()), Decimal(0)),
         currency=topology.sites[0].currency,
         penalty=penalty,
-        actions=enacted_kinds(
-            row for row in journal.rows("action", ("kind", "policy", "status")) if row["policy"] != END_OF_RUN
-        ),
+        actions=_actions(journal),
         leases=len(leases),
         paid_units=sum(lease.units for lease in leases),
         prolonged_units=sum(lease.units - 1 for lease in leases),
@@ -189,6 +195,31 @@ def result_of(
         ),
         host_s=sum((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s for lease in leases),
         settings=settings or {},
+        paid_after_release=_paid_after_release(journal),
+    )
+
+
+def _actions(journal: Journal) -> dict[str, int]:
+    """Enacted actions by kind, those trimmed away included; not those that end a run."""
+    rows = journal.rows("action", ("kind", "policy", "status"))
+    counts = enacted_kinds(row for row in rows if row["policy"] != END_OF_RUN)
+    for kind, number in journal.trimmed_actions().items():
+        if kind in counts:
+            counts[kind] += number
+    return counts
+
+
+def _paid_after_release(journal: Journal) -> int:
+    """Units that began and were paid after their host was told to go; those of a kept host do not count."""
+    told_s: dict[str, float] = {}
+    for row in journal.rows("action", ("kind", "policy", "status", "subject", "at_s")):
+        if row["kind"] == "ReleaseHost" and row["status"] == "enacted" and row["policy"] != END_OF_RUN:
+            told_s[row["subject"]] = row["at_s"]
+        elif row["kind"] == "ProlongLease" and row["status"] == "enacted":
+            # Kept after all: what follows is paid for a host in use.
+            told_s.pop(row["subject"], None)
+    return sum(
+        charge.units for charge in journal.charges() if charge.at_s > told_s.get(charge.host, charge.at_s)
     )
 
 

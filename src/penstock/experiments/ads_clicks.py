@@ -30,7 +30,6 @@ from penstock.topology.model import (
     Unit,
 )
 
-FILE = "ads_clicks_1s.csv"
 LENGTH_S = 64_800.0
 BATCH = 250
 """Clicks one simulated record stands for."""

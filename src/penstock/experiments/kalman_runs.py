@@ -14,12 +14,14 @@ from typing import ClassVar
 import numpy as np
 
 from penstock.clock import VirtualClock
-from penstock.controller.journal import Journal, Restored, TickRecord
+from penstock.controller.journal import Restored, TickRecord
 from penstock.controller.loop import Controller, Tick
-from penstock.experiments.kalman_model import HOST, RunResult, Testbed, TestbedCluster, topology_of
+from penstock.experiments.kalman_model import HOST, Testbed, topology_of
+from penstock.experiments.kalman_plane import RunResult, TestbedPlane
 from penstock.filters.sensitivities import fit_sensitivities
+from penstock.fleet.actions import StartInstance, StopInstance
+from penstock.fleet.ports import Submission, Wanted, WantedInstance
 from penstock.monitoring.measurements import Signal
-from penstock.policies.actions import StartInstance, StopInstance
 from penstock.topology.model import Choice, Unit
 from penstock.workload.curve import RateCurve
 from penstock.workload.model import Pattern, Workload
@@ -118,11 +120,10 @@ class Trail:
         self.images_per_s.append(signal.measurement.arrival_rate_per_s)
 
 
-class Record(Journal):
-    """A journal in memory that keeps the notices alone: 180 runs at 2 Hz would be two million rows."""
+class Record:
+    """Keeps the notices alone, in memory: 180 runs at 2 Hz would be two million rows of a journal."""
 
     def __init__(self) -> None:
-        self.run = "experiment"
         self.notices: list[tuple[float, str]] = []
 
     def record(self, tick: TickRecord) -> None:
@@ -146,7 +147,7 @@ def run_side_by_side(
     bed = testbed or Testbed()
     known = {**WORKLOADS, **OTHER_WORKLOADS}
     workloads = {unit: known[cell.workload] for unit, (cell, _) in cells.items()}
-    cluster = TestbedCluster({unit: (workloads[unit], seed) for unit, (_, seed) in cells.items()}, bed)
+    plane = TestbedPlane({unit: (workloads[unit], seed) for unit, (_, seed) in cells.items()}, bed)
     topology = topology_of(
         [
             Unit(
@@ -158,7 +159,7 @@ def run_side_by_side(
         bed,
     )  # fmt: skip
     journal = Record()
-    controller = Controller(topology, cluster, VirtualClock(), journal)
+    controller = Controller(topology, plane.ground, VirtualClock(), journal)
     events, moved = dict.fromkeys(cells, 0), dict.fromkeys(cells, 0)
     followed = {unit: Trail() for unit in list(cells)[:trails]}
 
@@ -188,7 +189,7 @@ def run_side_by_side(
         if unit in resets:
             resets[unit] += 1
     results = {
-        unit: SeedResult(cluster.result(unit), events[unit], moved[unit], resets[unit]) for unit in cells
+        unit: SeedResult(plane.result(unit), events[unit], moved[unit], resets[unit]) for unit in cells
     }
     return results, followed
 
@@ -219,14 +220,16 @@ def train(testbed: Testbed | None = None, seed: int = 1000) -> Training:
     """
     bed, count, hold_s = testbed or Testbed(), 10, 30.0
     levels = Stepwise(levels_per_s=(15.0, 25.0, 35.0, 25.0), hold_s=hold_s)
-    cluster = TestbedCluster({"training": (levels, seed)}, bed)
-    starts = [StartInstance(f"training-{i}", "training", HOST, "training") for i in range(count)]
-    cluster.enact(starts, 0.0)
+    plane = TestbedPlane({"training": (levels, seed)}, bed)
+    instances = tuple(WantedInstance(f"training-{i}", HOST, 1.0, 1024) for i in range(count))
+    plane.submit(Submission("training", 1, 1, Wanted(instances)))
     values, inputs, steady = [], [], []
     last = None
     for tick in range(1, int(8 * hold_s / bed.reading_s)):
         at_s = tick * bed.reading_s
-        measurement = cluster.observe(at_s).measurements[0]
+        (report,), _ = plane.reports(at_s)
+        measurement = report.measurement
+        assert measurement is not None
         rate = measurement.arrival_rate_per_s / count
         inputs.append((rate, 0.0 if last is None else rate - last))
         last = rate

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from penstock.controller.journal import Journal
-from penstock.experiments.shared_data import shared_file
+from penstock.experiments.recordings import TAXIS, Recording, Recordings, left_out
 from penstock.experiments.taxi_rides import (
     LOCATIONS,
     OVER,
@@ -78,26 +78,37 @@ class Outcome:
         }
 
 
-def rides_at_hand(progress: Callable[[str], None] = lambda _: None) -> Rides:
-    """Recorded rides where the file is at hand, else drawn ones."""
-    path = shared_file("beijing_taxi_gps.csv")
+def rides_at_hand(recordings: Recordings) -> tuple[Rides, dict[Recording, str]]:
+    """Recorded rides where the file is at hand, else drawn ones; and what was left out for them."""
+    path = recordings.find(TAXIS)
     if path is None:
-        progress(f"recorded rides not found, drawn with seed {DRAWN_SEED}")
-        return drawn_rides(DRAWN_SEED)
-    return recorded_rides(path)
+        return drawn_rides(DRAWN_SEED), {TAXIS: f"{RIDES} rides drawn with seed {DRAWN_SEED} instead"}
+    return recorded_rides(path), {}
 
 
-def run(seeds: int, out: Path, progress: Callable[[str], None]) -> list[Figure]:
+def run(seeds: int, out: Path, progress: Callable[[str], None], recordings: Recordings) -> list[Figure]:
     """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`."""
-    rides = rides_at_hand(progress)
+    rides, drawn = rides_at_hand(recordings)
     outcomes = outcomes_of(seeds, progress, rides)
-    figures = figures_of(outcomes)
+    figures = [*figures_of(outcomes), *left_out(drawn)]
+    played = _played(rides, drawn)
     out.mkdir(parents=True, exist_ok=True)
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(_as_text(outcomes, rides))
-    (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), f"Rides: {rides.origin}."]) + "\n")
+    (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), played]) + "\n")
     _write_page(out / "report.html", outcomes, figures, rides, seeds)
     return figures
+
+
+def _played(rides: Rides, drawn: Mapping[Recording, str]) -> str:
+    """Which rides were played; for drawn ones whether they are steep enough for the paper's claims."""
+    if not drawn:
+        return f"Rides: {rides.origin}."
+    peak_per_s, can_per_s = max(rides.levels_per_s()), UNDER["speed"] / SERVICE_S["speed"]
+    return (
+        f"Rides: {rides.origin}, for {TAXIS.file} is absent. At their peak {peak_per_s:.1f} positions "
+        f"a second come and under-provisioning can do {can_per_s:.1f}: beyond that its reports come late."
+    )
 
 
 def outcomes_of(seeds: int, progress: Callable[[str], None], rides: Rides) -> dict[str, list[Outcome]]:

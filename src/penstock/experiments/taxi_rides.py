@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.errors import ConfigurationError
+from penstock.experiments.recordings import TAXIS
 from penstock.topology.model import (
     Choice,
     HostFlavour,
@@ -83,9 +85,15 @@ def recorded_rides(path: Path) -> Rides:
     """The longest 75 rides of a recorded day: a taxi's moving positions, cut at long pauses."""
     moving: dict[str, list[float]] = {}
     with path.open(newline="") as file:
-        for row in csv.reader(file):
-            if float(row[5]) > 0:
-                moving.setdefault(row[1], []).append(datetime.fromisoformat(row[2]).timestamp())
+        for line, row in enumerate(csv.reader(file), 1):
+            try:
+                speed, at_s = float(row[5]), datetime.fromisoformat(row[2]).timestamp()
+            except (IndexError, ValueError):
+                raise ConfigurationError(
+                    f"{path}:{line}: expected the columns {TAXIS.columns}, got {','.join(row)!r}"
+                ) from None
+            if speed > 0:
+                moving.setdefault(row[1], []).append(at_s)
     rides: list[list[float]] = []
     for times in moving.values():
         times.sort()

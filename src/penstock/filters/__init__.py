@@ -6,7 +6,7 @@ the same filter are stepped in one call. `registry` has them by name; each is on
 
 from penstock.filters.bootstrap import starting_instances
 from penstock.filters.readings import Estimates, Filter, Readings
-from penstock.filters.registry import FILTERS, FilterParameters, make_filter
+from penstock.filters.registry import FILTERS, FilterParameters, make_filter, make_tracker
 
 __all__ = [
     "FILTERS",
@@ -15,5 +15,6 @@ __all__ = [
     "FilterParameters",
     "Readings",
     "make_filter",
+    "make_tracker",
     "starting_instances",
 ]

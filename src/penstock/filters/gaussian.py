@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock.errors import ConfigurationError
 from penstock.filters.readings import Array, Estimates, Readings
 from penstock.filters.rows import Rows
+from penstock.filters.tracking import GaussianTracker
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """Readings older than where the kernel falls below this are left out: they change no digit that counts."""
@@ -42,6 +43,10 @@ class GaussianParameters:
     def make(self) -> GaussianFilter:
         """A filter for one run."""
         return GaussianFilter(self)
+
+    def track(self) -> GaussianTracker:
+        """A filter for a single number."""
+        return GaussianTracker(self.t, self.window_s)
 
 
 class GaussianFilter:

@@ -10,7 +10,7 @@ See docs/designs/0003-filters.md for what each of these is for.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,9 +26,11 @@ from penstock.filters.equations import (
     recency_weighted,
     update,
 )
+from penstock.filters.kalman_state import KalmanState
 from penstock.filters.readings import Array, Estimates, Readings
 from penstock.filters.rows import Rows
 from penstock.filters.sensitivities import Fit, Sensitivity
+from penstock.filters.tracking import LevelTracker
 
 LEAST_READINGS = 3
 """The dead time never ends with fewer readings: two say nothing about a spread."""
@@ -120,6 +122,10 @@ class KalmanParameters:
                     f"filter kalman: expected {name} of at least 0, got {getattr(self, name)}"
                 )
 
+    def track(self) -> LevelTracker:
+        """A filter for a single number."""
+        return LevelTracker()
+
     def make(self) -> KalmanFilter:
         """A filter for one run; reads the calibration file where one is named."""
         calibration = None if self.calibration is None else Calibration.read(Path(self.calibration))
@@ -149,63 +155,6 @@ def _imported(name: str) -> Transition:
         raise ConfigurationError(f"filter kalman: transition {name!r} is no function")
     transition: Transition = found
     return transition
-
-
-@dataclass(slots=True)
-class _State:
-    """What is remembered of each instance; rows follow the keys of the last tick."""
-
-    x: Array
-    P: Array
-    Q: Array
-    z: Array
-    """The last reading, NaN where it was missing or clamped."""
-    seen: NDArray[np.bool_]
-    """Which metrics were ever read."""
-    started: NDArray[np.bool_]
-    """The dead time is over: x, P and Q hold."""
-    trusted_s: Array
-    """From when on the estimates are trusted."""
-    born_s: Array
-    count: Array
-    """Readings in the dead time, and their sums weighted by recency."""
-    weights: Array
-    sums: Array
-    squares: Array
-    surprise: Array
-    """Running mean of the normalised innovations squared, 1 where the model holds."""
-    clamped_s: Array
-    """Since when a metric reads clamped although the input explains less; NaN where it does not."""
-    excess: Array
-    """Running mean of the innovation variance that P + R does not explain."""
-
-    @staticmethod
-    def blank(rows: int, R: Array, floor: float) -> _State:
-        """Instances nothing is known of."""
-        m = len(R)
-        return _State(
-            x=np.zeros((rows, m)),
-            P=np.broadcast_to(R, (rows, m, m)).copy(),
-            Q=np.broadcast_to(np.eye(m) * floor, (rows, m, m)).copy(),
-            z=np.full((rows, m), np.nan),
-            seen=np.zeros((rows, m), dtype=np.bool_),
-            started=np.zeros(rows, dtype=np.bool_),
-            trusted_s=np.full(rows, np.inf),
-            born_s=np.full(rows, np.nan),
-            count=np.zeros(rows),
-            weights=np.zeros((rows, m)),
-            sums=np.zeros((rows, m)),
-            squares=np.zeros((rows, m)),
-            surprise=np.ones((rows, m)),
-            clamped_s=np.full((rows, m), np.nan),
-            excess=np.zeros((rows, m)),
-        )
-
-    def take_over(self, old: _State, origin: NDArray[np.intp]) -> None:
-        """Copy the rows of instances that stay; `origin` is each row's old place, -1 for a newcomer."""
-        stays = origin >= 0
-        for item in fields(self):
-            getattr(self, item.name)[stays] = getattr(old, item.name)[origin[stays]]
 
 
 class KalmanFilter:
@@ -296,12 +245,12 @@ class KalmanFilter:
         self._a: Array = np.zeros((0, metrics))
         self._b: Array = np.zeros((0, metrics))
         self._unit: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._state = _State.blank(0, R, self._parameters.noise_floor)
+        self._state = KalmanState.blank(0, R, self._parameters.noise_floor)
 
     def _realign(self, readings: Readings, origin: NDArray[np.intp] | None) -> None:
         if origin is None:
             return
-        fresh = _State.blank(len(origin), self._R, self._parameters.noise_floor)
+        fresh = KalmanState.blank(len(origin), self._R, self._parameters.noise_floor)
         fresh.take_over(self._state, origin)
         self._state = fresh
         names = readings.unit_names

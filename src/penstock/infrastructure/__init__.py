@@ -1,19 +1,8 @@
-"""Machines and money: hosts, leases, instances, placement, providers.
+"""Machines and money: leases, the ledger, placement and prices.
 
-There is one model of a host, a lease and an instance; the simulated and the Spark cluster both
-report in it, and the books of the controller are kept in it.
+A lease and a charge exist once: the controller's books, the policies and the bill all use these.
 """
 
-from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.infrastructure.leases import Charge, Lease, Ledger
 
-__all__ = [
-    "Charge",
-    "Deployment",
-    "Host",
-    "HostState",
-    "Instance",
-    "InstanceState",
-    "Lease",
-    "Ledger",
-]
+__all__ = ["Charge", "Lease", "Ledger"]

@@ -1,8 +1,10 @@
 """Leases and the ledger: what machines cost, exactly.
 
-A lease is paid in billing time units (BTU): every started one is paid whole, a lease that is not
-ended goes on into the next one, and ending early wastes the rest. Money is Decimal throughout.
-The ledger is the list of charges; its total always equals the sum over the leases.
+A lease is paid in steps of time: at least so many at once, then every started one whole. With one step
+at once this is the papers' billing time unit (BTU); 60 s at once and then every second is how the large
+clouds bill. A lease that is not ended goes on into the next step, and ending early wastes what is paid.
+Money is Decimal throughout.
+The ledger is the list of charges; its total always equals the sum over the leases and what was metered.
 Prices are kept to a millionth of a millionth, so that every product and sum of them is exact.
 """
 
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from penstock.errors import ConfigurationError
+from penstock.topology.model import HostFlavour, Site
 
 PRICE_STEP = Decimal("1e-12")
 """The finest price: a third of a cent has no last digit, and sums of endless fractions would drift apart."""
@@ -28,9 +31,11 @@ class Lease:
     flavour: str
     started_s: float
     btu_s: float
+    """The step that time is paid in."""
     price_per_btu: Decimal
+    """What one step costs."""
     units: int = 1
-    """Billing time units paid so far; none where the provider refused the lease."""
+    """Steps paid so far, from the start on those of the minimum; none where the lease was refused."""
     ended_s: float | None = None
     currency: str = ""
 
@@ -43,6 +48,20 @@ class Lease:
         exponent = self.price_per_btu.as_tuple().exponent
         if isinstance(exponent, int) and exponent < -12:
             object.__setattr__(self, "price_per_btu", self.price_per_btu.quantize(PRICE_STEP))
+
+    @staticmethod
+    def at(site: Site, flavour: HostFlavour, host: str, started_s: float) -> Lease:
+        """A lease that begins now, by the billing rule of its site."""
+        return Lease(
+            host,
+            site.name,
+            flavour.name,
+            started_s,
+            site.step_s,
+            site.price_per_step(flavour),
+            site.least_steps,
+            currency=site.currency,
+        )
 
     @property
     def paid_until_s(self) -> float:
@@ -91,6 +110,15 @@ class Charge:
     reason: str
 
 
+MONTH_S = 30 * 86400.0
+"""The month that budgets and expectations are for."""
+
+
+def month_at(leases: Iterable[Lease]) -> Decimal:
+    """What these leases cost in a month of 30 days, if none ends and none begins."""
+    return sum((lease.price_per_btu * Decimal(str(MONTH_S / lease.btu_s)) for lease in leases), Decimal(0))
+
+
 class Ledger:
     """Every lease and every charge of a run; the one place where money is counted."""
 
@@ -114,6 +142,17 @@ class Ledger:
     def total(self) -> Decimal:
         """The bill: the sum of the charges."""
         return self._total
+
+    def spent(self, site: str, now_s: float) -> Decimal:
+        """What leases of a site cost that were open at some time in the last 30 days."""
+        return sum(
+            (
+                lease.cost
+                for lease in self._leases.values()
+                if lease.site == site and (lease.ended_s is None or lease.ended_s > now_s - MONTH_S)
+            ),
+            Decimal(0),
+        )
 
     def open_leases(self) -> dict[str, Lease]:
         """Leases of hosts not yet released, by host."""
@@ -167,6 +206,24 @@ class Ledger:
         self._set(replace(lease, units=0, ended_s=lease.started_s))
         return self._charge(host, lease.started_s, -lease.units, reason)
 
+    def book(self, charges: Iterable[Charge]) -> None:
+        """Enter charges that belong to no lease, such as those of metered instances."""
+        for charge in charges:
+            self._charges.append(charge)
+            self._total += charge.amount
+
+    def correct(self, lease: Lease, now_s: float, reason: str) -> Charge | None:
+        """Put a lease as its provider recorded it in the place of ours; None where nothing more is due."""
+        known = self._leases.get(lease.host)
+        owed = lease.cost - (known.cost if known is not None else 0)
+        units = lease.units - (known.units if known is not None else 0)
+        self._set(lease)
+        if not owed:
+            return None
+        charge = Charge(lease.host, now_s, units, owed, reason)
+        self.book((charge,))
+        return charge
+
     def _set(self, lease: Lease) -> None:
         self._leases[lease.host] = lease
         if lease.open:
@@ -181,6 +238,5 @@ class Ledger:
 
     def _charge(self, host: str, now_s: float, units: int, reason: str) -> Charge:
         charge = Charge(host, now_s, units, units * self._leases[host].price_per_btu, reason)
-        self._charges.append(charge)
-        self._total += charge.amount
+        self.book((charge,))
         return charge

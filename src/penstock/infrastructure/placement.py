@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from penstock.infrastructure.deployment import Room
 from penstock.topology.model import HostFlavour, Site, Topology
 
-__all__ = ["Room", "flavour_to_lease"]
+
+class Room(NamedTuple):
+    """Room left on a host: cores and memory. A tuple, for a tick makes one for each of thousands of hosts."""
+
+    cores: float
+    memory_mib: int
+
+    def holds(self, cores: float, memory_mib: int) -> bool:
+        """Whether an instance of these needs fits."""
+        # Needs such as 0.1 + 0.2 cores must not fail on the last bit.
+        return self.cores >= cores - 1e-9 and self.memory_mib >= memory_mib
+
+    def less(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is placed."""
+        return Room(self.cores - cores, self.memory_mib - memory_mib)
+
+    def more(self, cores: float, memory_mib: int) -> Room:
+        """The room left after an instance of these needs is gone."""
+        return Room(self.cores + cores, self.memory_mib + memory_mib)
 
 
 def flavour_to_lease(
-    topology: Topology, unit: str, leased: Mapping[str, Mapping[str, int]]
+    topology: Topology,
+    unit: str,
+    leased: Mapping[str, Mapping[str, int]],
+    withheld: Mapping[tuple[str, str], str] | None = None,
 ) -> tuple[Site, HostFlavour] | str:
     """The site and flavour to lease for an instance of a unit: first allowed site, least price a core.
 
-    `leased` counts the living hosts by site and flavour. Where nothing can be leased, the answer is the
-    reason in words.
+    `leased` counts the living hosts by site and flavour; `withheld` are flavours that cannot be had now, with
+    the reason. Where nothing can be leased, the answer is the reason in words.
     """
     cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
     obstacles: list[str] = []
@@ -27,6 +48,12 @@ def flavour_to_lease(
             continue
         fitting = [f for f in site.flavours if Room(f.cores, f.memory_mib).holds(cores, memory_mib)]
         free = [f for f in fitting if f.max_hosts is None or counts.get(f.name, 0) < f.max_hosts]
+        if free and withheld:
+            reasons = {withheld[site.name, f.name] for f in free if (site.name, f.name) in withheld}
+            free = [f for f in free if (site.name, f.name) not in withheld]
+            if not free:
+                obstacles += sorted(reasons)
+                continue
         if free:
             return site, min(free, key=lambda flavour: float(flavour.price_per_btu) / flavour.cores)
         obstacles.append(

@@ -52,6 +52,8 @@ class Measurement:
     """Mean age of the records finished in the interval, from their source on."""
     latency_p95_s: float | None = None
     readings: tuple[InstanceReading, ...] = ()
+    on_time: int | None = None
+    """Records finished in the interval that kept the SLO, where they were counted."""
 
     @property
     def arrival_rate_per_s(self) -> float:
@@ -77,6 +79,13 @@ class Signal:
     memory_std: float | None = None
     trusted: bool = True
     """False while the filter is still starting up or was just reset."""
+    raw: Measurement | None = None
+    """The measurement as it was taken, where the filter smoothed what its policy decides on."""
+
+    @property
+    def taken(self) -> Measurement:
+        """The measurement as it was taken."""
+        return self.measurement if self.raw is None else self.raw
 
     @property
     def unit(self) -> str:

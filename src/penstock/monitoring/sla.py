@@ -68,3 +68,18 @@ class DurationStatistics:
             return DurationStatistics()
         p50, p95, p99 = np.percentile(values, [50, 95, 99])
         return DurationStatistics(int(values.size), float(values.mean()), float(p50), float(p95), float(p99))
+
+    @staticmethod
+    def weighted(points: Sequence[tuple[float, float]]) -> DurationStatistics:
+        """Summarise durations that stand for several records each, as (seconds, records)."""
+        if not points:
+            return DurationStatistics()
+        values, weights = np.array(points, dtype=np.float64).T
+        order = np.argsort(values)
+        share = np.cumsum(weights[order]) / weights.sum()
+        p50, p95, p99 = (
+            float(values[order][min(int(np.searchsorted(share, level)), len(values) - 1)])
+            for level in (0.50, 0.95, 0.99)
+        )
+        mean_s = float(np.average(values, weights=weights))
+        return DurationStatistics(round(float(weights.sum())), mean_s, p50, p95, p99)

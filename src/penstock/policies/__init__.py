@@ -6,28 +6,6 @@ function of the view: no clock, no input or output, no memory of its own. One fi
 are tried before they become actions.
 """
 
-from penstock.policies.actions import (
-    Action,
-    Hold,
-    LeaseHost,
-    MigrateInstance,
-    ProlongLease,
-    ReleaseHost,
-    StartInstance,
-    StopInstance,
-)
 from penstock.policies.view import Policy, ScalingEvent, View
 
-__all__ = [
-    "Action",
-    "Hold",
-    "LeaseHost",
-    "MigrateInstance",
-    "Policy",
-    "ProlongLease",
-    "ReleaseHost",
-    "ScalingEvent",
-    "StartInstance",
-    "StopInstance",
-    "View",
-]
+__all__ = ["Policy", "ScalingEvent", "View"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState, Instance
+from penstock.fleet.actions import Action
+from penstock.fleet.deployment import Instance
 from penstock.infrastructure.placement import Room
-from penstock.policies.actions import Action
-from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end
+from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end, must_prolong
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 from penstock.quantities import format_duration
@@ -179,6 +179,7 @@ class Btu:
     """Grow on need, shrink only at the end of a lease (paper 000)."""
 
     name: ClassVar[str] = "btu"
+    decides_on: ClassVar[tuple[str, ...]] = ("waiting", "durations", "utilisation")
     observations: int = 5
     """How many of the last durations the prediction uses (N in Algorithm 1)."""
     scaling_threshold: int = 50
@@ -385,8 +386,8 @@ class Btu:
                 pending=growing,
             )
             if isinstance(found, str):
-                if lease.btu_s > view.interval_s:
-                    plan.prolong(host, f"prolong: {left}, but {found}")
+                if must_prolong(lease, view, self.window_ratio, self.shutdown_s):
+                    plan.prolong(host, f"needed: {found}; {left}")
                 continue
             for instance in (*found.stops, *found.makes_room):
                 allowance[instance.unit] -= 1
@@ -396,20 +397,3 @@ class Btu:
                 found,
                 f"release {host}: {left}, {len(found.stops)} instances stop, {len(found.moves)} move",
             )
-        self._prolong_undrained(plan)
-
-    def _prolong_undrained(self, plan: Plan) -> None:
-        """A host that should be empty by now but is not needs its lease until the migration is through."""
-        view = plan.view
-        for host, lease in view.leases.items():
-            known = view.deployment.hosts.get(host)
-            left_s = lease.remaining_s(view.now_s)
-            if known is None or known.state is not HostState.DRAINING or lease.btu_s <= view.interval_s:
-                continue
-            members = view.deployment.on_host(host)
-            if members and left_s <= self.shutdown_s:
-                plan.prolong(
-                    host,
-                    f"prolong: {format_duration(left_s)} of the lease left and "
-                    f"{len(members)} instances have not moved yet",
-                )

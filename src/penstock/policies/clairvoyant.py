@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,13 +65,25 @@ def cheapest_leases(site: Site, cores: Floats, memory_mib: Floats, step_s: float
     """The cheapest leases of a site that offer the needed cores and memory in every step.
 
     With one flavour this is an interval cover: going through time and leasing exactly when something is
-    missing is optimal, since a lease that begins earlier ends earlier. With several it is a MILP.
+    missing is optimal, since a lease that begins earlier ends earlier. With several it is a MILP. Where a
+    lease is paid for a minimum and then in smaller increments, it may also end at any step after that.
     """
+    if site.least_steps > 1:
+        return _with_minimum(site, cores, memory_mib, step_s)
+    site = _billed_by_btu(site)
     span = max(1, round(site.btu_s / step_s)) if site.btu_s >= step_s else 1
     per_step = 1 if site.btu_s >= step_s else math.ceil(step_s / site.btu_s - 1e-9)
     if len(site.flavours) == 1:
         return _one_flavour(site.flavours[0], cores, memory_mib, span, per_step)
     return _several_flavours(site.flavours, cores, memory_mib, span, per_step)
+
+
+def _billed_by_btu(site: Site) -> Site:
+    """The site with its increment, where it has one, as the billing time unit."""
+    if site.increment_s is None:
+        return site
+    flavours = tuple(replace(f, price_per_btu=site.price_per_step(f)) for f in site.flavours)
+    return replace(site, btu_s=site.step_s, flavours=flavours, minimum_s=None, increment_s=None)
 
 
 def hosts_needed(flavour: HostFlavour, cores: Floats, memory_mib: Floats) -> Floats:
@@ -92,6 +104,56 @@ def _one_flavour(
         alive += starts[step]
     units = int(starts.sum()) * per_step
     return LeaseSchedule(units * flavour.price_per_btu, {flavour.name: tuple(starts.tolist())})
+
+
+def _with_minimum(site: Site, cores: Floats, memory_mib: Floats, step_s: float) -> LeaseSchedule:
+    """min Σ price · n  with leases that last the minimum: n_t − n_{t−1} ≤ x_t, Σ_{s in (t − m, t]} x_s ≤ n_t.
+
+    `n` are the hosts of a flavour in a step, `x` those that begin in it. An increment longer than a step is
+    counted by the part that is used, so the cost is a bound then.
+    """
+    minimum_s = site.least_steps * site.step_s
+    span, steps, flavours = max(1, round(minimum_s / step_s)), len(cores), site.flavours
+    increments = Decimal(str(step_s)) / Decimal(str(site.step_s))
+    if site.step_s <= step_s:
+        increments = increments.to_integral_value(ROUND_CEILING)
+    # A minimum longer than a step is met by the constraint; a shorter one, or the rest of it, is paid here.
+    increments = max(increments, Decimal(site.least_steps) / span)
+    exact = site.step_s <= step_s
+    prices = [site.price_per_step(flavour) * increments for flavour in flavours]
+    if len(flavours) == 1 and span == 1:
+        hosts = hosts_needed(flavours[0], cores, memory_mib).astype(int)
+        begun = np.maximum(np.diff(hosts, prepend=0), 0)
+        return LeaseSchedule(int(hosts.sum()) * prices[0], {flavours[0].name: tuple(begun.tolist())}, exact)
+    ones, below = csr_array(np.eye(steps)), csr_array(np.eye(steps, k=-1))
+    lasting = csr_array(np.tri(steps) - np.tri(steps, k=-span))
+    nothing = csr_array((steps, steps))
+    blocks, count = [], len(flavours)
+    for index in range(count):
+        # What is there was there before or begins: n_t − n_{t−1} ≤ x_t, and stays for the minimum.
+        for hosts_part, starts_part in (((below - ones), ones), (ones, -lasting)):
+            row = [nothing] * (2 * count)
+            row[index], row[count + index] = hosts_part, starts_part
+            blocks.append(hstack(row))
+    for size in ("cores", "memory_mib"):
+        blocks.append(hstack([ones * float(getattr(f, size)) for f in flavours] + [nothing] * count))
+    lower = np.concatenate([np.zeros(2 * count * steps), cores - 1e-9, memory_mib - 1e-9])
+    result = milp(
+        np.concatenate([np.repeat([float(price) for price in prices], steps), np.zeros(count * steps)]),
+        constraints=LinearConstraint(vstack(blocks), lower, np.inf),
+        bounds=Bounds(0, np.inf),
+        integrality=np.ones(2 * count * steps),
+        options={"time_limit": 20.0, "mip_rel_gap": 1e-4},
+    )
+    bound = getattr(result, "mip_dual_bound", None)
+    if result.status != 0:
+        if bound is None or not math.isfinite(bound):
+            raise InfeasibleError(f"no lease schedule was found: {result.message}")
+        return LeaseSchedule(Decimal(str(round(float(bound), 6))), {}, exact=False)
+    found = np.round(result.x).astype(int).reshape(2, count, steps)
+    total = sum((int(n.sum()) * price for n, price in zip(found[0], prices, strict=True)), Decimal(0))
+    starts = {f.name: tuple(x.tolist()) for f, x in zip(flavours, found[1], strict=True)}
+    return LeaseSchedule(total, starts, exact)
 
 
 def _several_flavours(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from penstock.policies.actions import Action
+from penstock.choosing import Range
+from penstock.fleet.actions import Action
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 
@@ -15,7 +16,8 @@ class Fixed:
     """Keep a constant number of instances: `instances`, or what the unit started with."""
 
     name: ClassVar[str] = "fixed"
-    instances: int | None = None
+    decides_on: ClassVar[tuple[str, ...]] = ()
+    instances: Annotated[int | None, Range(least=1)] = None
     """Instances to keep; none means the unit's initial number."""
 
     def decide(self, view: View) -> tuple[Action, ...]:

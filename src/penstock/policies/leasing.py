@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.infrastructure.deployment import HostState, Instance
+from penstock.fleet.deployment import HostState, Instance
 from penstock.infrastructure.leases import Lease
 from penstock.infrastructure.placement import Room
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
+from penstock.quantities import format_duration
 
 RoomChooser = Callable[[str, Mapping[str, Room]], str]
 """Picks one of the rooms, all of which hold an instance of the unit; returns its host."""
@@ -30,7 +31,7 @@ class Emptying:
 
 
 def window_s(lease: Lease, view: View, ratio: float, shutdown_s: float) -> float:
-    """How long before the end of a lease its host is judged: the longest of three spans.
+    """How long before the end of a lease its host is judged for the last time: the longest of three spans.
 
     Paper 000 says the last 5 % of the billing time unit. That is 30 s of 10 min, which a loop of 60 s
     would miss, so it is at least one decision interval and at least the time a shutdown takes.
@@ -38,14 +39,30 @@ def window_s(lease: Lease, view: View, ratio: float, shutdown_s: float) -> float
     return max(ratio * lease.btu_s, view.interval_s, shutdown_s)
 
 
+def must_prolong(lease: Lease, view: View, ratio: float, shutdown_s: float) -> bool:
+    """Whether a host that cannot be emptied has to be paid on now: there is no later chance to judge it."""
+    last = lease.remaining_s(view.now_s) <= window_s(lease, view, ratio, shutdown_s)
+    return last and lease.btu_s > view.interval_s
+
+
 def hosts_at_lease_end(view: View, ratio: float, shutdown_s: float) -> tuple[str, ...]:
-    """Hosts that are up and whose paid time ends within the window, the earliest end first."""
+    """Hosts that are up and whose paid time ends soon, the earliest end first.
+
+    Planned backwards from the paid end: what moving an instance away takes here, as measured, comes on top of
+    the window in which a host is judged for the last time.
+    """
+    moving_s = view.times.emptying_s(moves=True)
+
+    def first_window_s(lease: Lease) -> float:
+        last_s = window_s(lease, view, ratio, shutdown_s)
+        return max(last_s, min(moving_s + view.interval_s, lease.btu_s))
+
     ending = [
         (lease.paid_until_s, host)
         for host, lease in view.leases.items()
         if (known := view.deployment.hosts.get(host)) is not None
         and known.state is HostState.UP
-        and lease.remaining_s(view.now_s) <= window_s(lease, view, ratio, shutdown_s)
+        and lease.remaining_s(view.now_s) <= first_window_s(lease)
     ]
     return tuple(host for _, host in sorted(ending))
 
@@ -124,6 +141,14 @@ def emptied(
     for unit in pending:
         if placed(unit) is None:
             return f"{unit} is about to grow and no other host has room for it"
+    lease = plan.view.leases.get(host)
+    needed_s = plan.view.times.emptying_s(moves=bool(moves)) if stops or moves else 0.0
+    if lease is not None and lease.btu_s > plan.view.interval_s:
+        left_s = lease.remaining_s(plan.view.now_s)
+        if left_s < needed_s:
+            return (
+                f"emptying it takes {format_duration(needed_s)} here and {format_duration(left_s)} are left"
+            )
     return Emptying(tuple(stops), tuple(moves), tuple(makes_room))
 
 
@@ -136,3 +161,43 @@ def carry_out(plan: Plan, host: str, emptying: Emptying, reason: str) -> None:
     for instance, target in emptying.moves:
         plan.migrate(instance, target, f"{reason}; moves to {target}")
     plan.release(host, reason)
+
+
+def give_back(
+    plan: Plan, surplus: Mapping[str, int], reasons: Mapping[str, str], shutdown_s: float = 30.0
+) -> None:
+    """Empty and release the hosts whose lease ends, as far as units have instances too many.
+
+    `surplus` says how many instances of each unit may stop, `reasons` why. A host that cannot be emptied is
+    prolonged; instances whose hosts are paid for longer stay.
+    """
+    view = plan.view
+    left = dict(surplus)
+    judged = hosts_at_lease_end(view, 0.0, shutdown_s)
+    undecided = set(judged)
+    for host in judged:
+        undecided.discard(host)
+        lease = view.leases[host]
+        remaining = format_duration(lease.remaining_s(view.now_s))
+        found = emptied(plan, host, may_stop=left, choose=_fullest, exclude=undecided)
+        if isinstance(found, str):
+            if must_prolong(lease, view, 0.0, shutdown_s):
+                plan.prolong(host, f"needed: {found}; {remaining} of the lease left")
+            continue
+        for instance in found.stops:
+            left[instance.unit] -= 1
+        carry_out(
+            plan,
+            host,
+            found,
+            f"release {host}: {remaining} of the lease left, {len(found.stops)} instances stop, "
+            f"{len(found.moves)} move",
+        )
+    for unit, count in left.items():
+        if count == surplus[unit] and count > 0:
+            plan.hold(unit, f"{reasons[unit]}; kept while their hosts are paid")
+
+
+def _fullest(unit: str, rooms: Mapping[str, Room]) -> str:
+    """The room that is filled most, so that the others can become empty."""
+    return min(rooms, key=lambda host: (rooms[host].cores, rooms[host].memory_mib, host))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState, Instance
-from penstock.policies.actions import Action
+from penstock.fleet.actions import Action
+from penstock.fleet.deployment import HostState, Instance
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 
@@ -76,6 +76,7 @@ class Pesp:
     """Scale each unit on its own by its queue and CPU; remove the node with the least paid time left."""
 
     name: ClassVar[str] = "pesp"
+    decides_on: ClassVar[tuple[str, ...]] = ("waiting", "utilisation")
     q_min: int = 5
     """At most this many waiting, and CPU low: one instance less."""
     q_max: int = 150

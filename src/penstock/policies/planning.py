@@ -7,8 +7,20 @@ Nothing here decides when to scale; it only answers where, and remembers what wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from penstock.infrastructure.deployment import (
+from penstock.fleet.actions import (
+    Action,
+    Hold,
+    LeaseHost,
+    MigrateInstance,
+    ProlongLease,
+    ReleaseHost,
+    ResizeInstance,
+    StartInstance,
+    StopInstance,
+)
+from penstock.fleet.deployment import (
     Deployment,
     Host,
     HostState,
@@ -16,16 +28,6 @@ from penstock.infrastructure.deployment import (
     InstanceState,
 )
 from penstock.infrastructure.placement import Room, flavour_to_lease
-from penstock.policies.actions import (
-    Action,
-    Hold,
-    LeaseHost,
-    MigrateInstance,
-    ProlongLease,
-    ReleaseHost,
-    StartInstance,
-    StopInstance,
-)
 from penstock.policies.view import View
 
 HostChooser = Callable[["Plan", str, tuple[str, ...]], str | None]
@@ -126,11 +128,27 @@ class Plan:
         self.start_on(unit, host, reason)
         return True
 
-    def start_on(self, unit: str, host: str | None, reason: str) -> str:
-        """Start one instance on this very host; its name."""
-        instance = self._new_instance(unit, host)
-        self._actions.append(StartInstance(instance.id, unit, host, reason))
+    def start_on(self, unit: str, host: str | None, reason: str, slots: int | None = None) -> str:
+        """Start one instance on this very host, of so many slots where given; its name."""
+        instance = self._new_instance(unit, host, slots)
+        self._actions.append(StartInstance(instance.id, unit, host, reason, slots))
         return instance.id
+
+    def slots(self, instance: Instance) -> int:
+        """The slots of an instance."""
+        return self.view.topology.slots_of(instance.unit, instance.cores)
+
+    def resize(self, instance: Instance, slots: int, reason: str) -> Instance:
+        """Give an instance another number of slots, in place; what it is from then on."""
+        shape = self.view.topology.unit_shape(instance.unit, slots)
+        changed = replace(instance, cores=shape.cores, memory_mib=shape.memory_mib)
+        order = list(self._members_of(instance.unit))
+        self._remove(instance)
+        self._place(changed)
+        members = self._members_of(instance.unit)
+        self._members[instance.unit] = {name: members[name] for name in order}
+        self._actions.append(ResizeInstance(instance.id, instance.unit, slots, reason))
+        return changed
 
     def stop(self, instance: Instance, reason: str) -> bool:
         """Retire an instance; False, with a recorded hold, where it is the unit's last or at its bound."""
@@ -145,13 +163,16 @@ class Plan:
     def migrate(self, instance: Instance, to_host: str, reason: str) -> str:
         """Move an instance to another host: a replacement starts there, then the old one retires."""
         self._remove(instance)
-        replacement = self._new_instance(instance.unit, to_host)
-        self._actions.append(MigrateInstance(instance.id, replacement.id, instance.unit, to_host, reason))
+        slots = self.slots(instance)
+        grown = slots if slots != self.view.topology.unit_by_name[instance.unit].slots else None
+        replacement = self._new_instance(instance.unit, to_host, grown)
+        unit = instance.unit
+        self._actions.append(MigrateInstance(instance.id, replacement.id, unit, to_host, reason, grown))
         return replacement.id
 
     def lease(self, unit: str, reason: str) -> str | None:
         """Lease a host for a unit; its name, or None with a recorded hold where no site has one to give."""
-        found = flavour_to_lease(self.view.topology, unit, self._leased)
+        found = flavour_to_lease(self.view.topology, unit, self._leased, self.view.withheld)
         if isinstance(found, str):
             self.hold(unit, f"{reason}; but no host can be leased: {found}")
             return None
@@ -180,22 +201,24 @@ class Plan:
 
         A host that other policies' instances use is not empty; one still starting is about to be used.
         """
-        for host in tuple(self.room):
-            known = self.view.deployment.hosts.get(host)
-            if known is not None and known.state is HostState.UP and not self.on_host(host):
+        deployment = self.view.deployment
+        occupied = {**deployment.counted_by_host, **self._on_host}
+        for host in [host for host in self.room if not occupied.get(host)]:
+            known = deployment.hosts.get(host)
+            if known is not None and known.state is HostState.UP and known.leased:
                 self.release(host, reason)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _new_instance(self, unit: str, host: str | None) -> Instance:
-        topology = self.view.topology
+    def _new_instance(self, unit: str, host: str | None, slots: int | None = None) -> Instance:
+        shape = self.view.topology.unit_shape(unit, slots)
         instance = Instance(
             f"{unit}-{self._next_instance}",
             unit,
             host,
             InstanceState.REQUESTED,
-            topology.unit_cores(unit),
-            topology.unit_memory_mib(unit),
+            shape.cores,
+            shape.memory_mib,
             self.view.now_s,
         )
         self._next_instance += 1
@@ -245,9 +268,11 @@ def projected(view: View, actions: Sequence[Action]) -> Deployment:
     instances = dict(view.deployment.instances)
     topology = view.topology
 
-    def begin(name: str, unit: str, host: str | None) -> None:
-        cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
-        instances[name] = Instance(name, unit, host, InstanceState.REQUESTED, cores, memory_mib, view.now_s)
+    def begin(name: str, unit: str, host: str | None, slots: int | None) -> None:
+        shape = topology.unit_shape(unit, slots)
+        instances[name] = Instance(
+            name, unit, host, InstanceState.REQUESTED, shape.cores, shape.memory_mib, view.now_s
+        )
 
     def leave(name: str) -> None:
         instance = instances.get(name)
@@ -264,11 +289,11 @@ def projected(view: View, actions: Sequence[Action]) -> Deployment:
             hosts[action.host] = Host(action.host, action.site, flavour, HostState.REQUESTED, view.now_s)
         elif isinstance(action, ReleaseHost):
             hosts.pop(action.host, None)
-        elif isinstance(action, StartInstance):
-            begin(action.instance, action.unit, action.host)
-        elif isinstance(action, StopInstance):
-            leave(action.instance)
-        elif isinstance(action, MigrateInstance):
-            leave(action.instance)
-            begin(action.replacement, action.unit, action.to_host)
+        elif isinstance(action, ResizeInstance) and action.instance in instances:
+            shape, known = topology.unit_shape(action.unit, action.slots), instances[action.instance]
+            instances[known.id] = replace(known, cores=shape.cores, memory_mib=shape.memory_mib)
+        if action.leaves is not None:
+            leave(action.leaves)
+        if action.starts is not None:
+            begin(*action.starts)
     return Deployment(hosts, instances)

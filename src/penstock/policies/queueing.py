@@ -14,11 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.budgets.costs import SharedQueue
+import numpy as np
+
+from penstock.budgets.queues import SharedQueue
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import InstanceState
+from penstock.fleet.actions import Action
+from penstock.fleet.deployment import InstanceState
+from penstock.forecasts.outlook import LEVELS, NEAR, outlook_of
 from penstock.monitoring.measurements import Measurement
-from penstock.policies.actions import Action
+from penstock.policies.auto_account import account_of
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 from penstock.quantities import format_duration
@@ -29,6 +33,8 @@ class Queueing:
     """Hold the budget with the fewest instances a queueing model allows (paper 004, M/M/c and Kingman)."""
 
     name: ClassVar[str] = "queueing"
+    decides_on: ClassVar[tuple[str, ...]] = ("arrivals", "service", "waiting")
+    looks_back: ClassVar[bool] = True
     quantile: float = 0.95
     """The share of records that is to stay within the budget."""
     average_s: float = 60.0
@@ -69,7 +75,9 @@ class Queueing:
         served_soon = newest.interval_s * newest.processing_rate_per_s
         backlog = newest.waiting if running >= count and newest.waiting > max(1.0, served_soon) else 0
         extra = backlog / self.catch_up_s
-        now = max(newest.arrival_rate_per_s, _rate(recent)) + extra
+        present = max(newest.arrival_rate_per_s, _rate(recent))
+        ahead = self._ahead(view, unit)
+        now = max(present, ahead) + extra
         calm = [s.measurement for s in view.window(unit) if s.at_s > view.now_s - self.calm_s]
         highest = max([now, *(m.arrival_rate_per_s for m in calm)])
         budget_s = view.slo_s(unit)
@@ -96,8 +104,11 @@ class Queueing:
         wanted, enough = needed(now), needed(highest)
         reason = (
             f"{now:.4g}/s of {format_duration(service_s)} each need {wanted} instances to keep "
-            f"{format_duration(budget_s)} for {self.quantile:.0%}"
+            f"{format_duration(budget_s)} for {100 * self.quantile:g}%"
         )
+        if ahead > present:
+            reason += f" ({present:.4g}/s now, up to {ahead:.4g}/s until a new instance serves)"
+        reason += self._cannot(now, service_s, service_cv, found.slots, found.max_instances, budget_s)
         if wanted > count:
             while plan.count(unit) < wanted and plan.start(unit, f"up from {count} to {wanted}: {reason}"):
                 pass
@@ -110,6 +121,41 @@ class Queueing:
                 )
         else:
             plan.hold(unit, f"{count} instances are right: {reason}")
+
+    def _ahead(self, view: View, unit: str) -> float:
+        """The load to be ready for: the promised quantile of how high it gets until a new instance serves.
+
+        A model of waiting holds for a load that stays; it is what comes within the lead time that makes the
+        records late. Where more were late than promised, a higher quantile is taken.
+        """
+        load = view.loads.get(unit)
+        if load is None or len(load) < 1:
+            return 0.0
+        lead_s = view.lead_time_s(unit)
+        bins = math.ceil(lead_s / load.bin_s) + 1
+        outlook = outlook_of(load, bins, view.seasons.get(unit))
+        debt = min(0.0, account_of(load, self.quantile).balance_s / max(lead_s, 1.0))
+        level = 1.0 - (1.0 - self.quantile) * math.exp(max(debt, -5.0))
+        return float(np.interp(level, LEVELS, outlook.peaks_per_s[:, min(bins, NEAR) - 1]))
+
+    def _cannot(
+        self,
+        rate_per_s: float,
+        service_s: float,
+        service_cv: float | None,
+        slots: int,
+        most: int,
+        budget_s: float,
+    ) -> str:
+        """Why the promise cannot be kept, in words; empty where it can."""
+        alone_s = service_s + self.overhead_s
+        if alone_s > budget_s:
+            return f"; cannot hold it: a record alone takes {format_duration(alone_s)}"
+        if service_cv is not None and service_s * (1.0 + 3.0 * service_cv) + self.overhead_s > budget_s:
+            return f"; may not hold it: works of one record vary by {service_cv:.0%} around their mean"
+        if rate_per_s * service_s / slots > most:
+            return f"; cannot hold it: the load needs more than its {most} instances"
+        return ""
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import InstanceState
-from penstock.infrastructure.placement import Room
+from penstock.fleet.actions import Action
+from penstock.fleet.deployment import InstanceState
 from penstock.monitoring.measurements import Measurement, Signal
-from penstock.policies.actions import Action
-from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end
+from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
-from penstock.quantities import format_duration
 from penstock.topology.model import Topology
 
 
@@ -121,6 +119,7 @@ class Rate:
     """As many instances as the load needs, in one step; paid hosts are kept until their lease ends."""
 
     name: ClassVar[str] = "rate"
+    decides_on: ClassVar[tuple[str, ...]] = ("arrivals", "service", "waiting", "utilisation")
     target_ratio: float = 0.8
     """The utilisation instances are planned for."""
     tolerance_ratio: float = 0.1
@@ -237,8 +236,6 @@ class Rate:
     # -- giving back -----------------------------------------------------------------------------
 
     def _shrink(self, plan: Plan, surplus: Mapping[str, int], reasons: Mapping[str, str]) -> None:
-        view = plan.view
-        left = dict(surplus)
         if not self.keep_paid:
             for unit, count in surplus.items():
                 # Those that do not serve yet first, then those on the emptiest hosts, so that hosts become
@@ -252,29 +249,7 @@ class Rate:
                     plan.stop(instance, reasons[unit])
             plan.release_empty_hosts()
             return
-        judged = hosts_at_lease_end(view, 0.0, self.shutdown_s)
-        undecided = set(judged)
-        for host in judged:
-            undecided.discard(host)
-            lease = view.leases[host]
-            remaining = format_duration(lease.remaining_s(view.now_s))
-            found = emptied(plan, host, may_stop=left, choose=_fullest, exclude=undecided)
-            if isinstance(found, str):
-                if lease.btu_s > view.interval_s:
-                    plan.prolong(host, f"prolong: {remaining} of the lease left, but {found}")
-                continue
-            for instance in found.stops:
-                left[instance.unit] -= 1
-            carry_out(
-                plan,
-                host,
-                found,
-                f"release {host}: {remaining} of the lease left, {len(found.stops)} instances stop, "
-                f"{len(found.moves)} move",
-            )
-        for unit, count in left.items():
-            if count == surplus[unit] and count > 0:
-                plan.hold(unit, f"{reasons[unit]}; kept while their hosts are paid")
+        give_back(plan, surplus, reasons, self.shutdown_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +271,6 @@ def _start(plan: Plan, unit: str, wanted: int, reason: str) -> None:
         plan.hold(unit, f"{reason}; but it has its {most} instances already")
     while plan.count(unit) < min(wanted, most) and plan.start(unit, reason):
         pass
-
-
-def _fullest(unit: str, rooms: Mapping[str, Room]) -> str:
-    """The room that is filled most, so that the others can become empty."""
-    return min(rooms, key=lambda host: (rooms[host].cores, rooms[host].memory_mib, host))
 
 
 def _mean(window: tuple[Signal, ...], since_s: float) -> Measurement | None:

@@ -7,9 +7,10 @@ when no host has room and released as soon as nothing runs on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from penstock.policies.actions import Action
+from penstock.choosing import Range
+from penstock.fleet.actions import Action
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 
@@ -19,11 +20,12 @@ class Threshold:
     """Scale by the number of waiting records (paper 000, section "Baseline")."""
 
     name: ClassVar[str] = "threshold"
-    up_queue: int = 50
+    decides_on: ClassVar[tuple[str, ...]] = ("waiting",)
+    up_queue: Annotated[int, Range(least=0)] = 50
     """More waiting records than this: one instance more."""
-    up_twice_queue: int = 250
+    up_twice_queue: Annotated[int, Range(least=0)] = 250
     """More waiting records than this: two instances more."""
-    down_queue: int = 1
+    down_queue: Annotated[int, Range(least=0)] = 1
     """Fewer waiting records than this: one instance less."""
 
     def decide(self, view: View) -> tuple[Action, ...]:

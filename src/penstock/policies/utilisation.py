@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.deployment import HostState
+from penstock.fleet.actions import Action, Hold
+from penstock.fleet.deployment import HostState
 from penstock.monitoring.measurements import Signal
-from penstock.policies.actions import Action, Hold
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 
@@ -27,6 +27,7 @@ class Utilisation:
     """Keep the estimated CPU and memory utilisation between two thresholds (paper 001, section 3.3)."""
 
     name: ClassVar[str] = "utilisation"
+    decides_on: ClassVar[tuple[str, ...]] = ("utilisation",)
     down_ratio: float = 0.45
     """Below this in every metric: fewer instances (Θ⁻)."""
     up_ratio: float = 0.80

@@ -14,6 +14,8 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from penstock.report import lines as small
+
 PALETTE = (
     "#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72", "#6940a5", "#dfab01", "#e03e3e", "#64473a", "#5a7d2a",
     "#3f6fd1",
@@ -37,6 +39,11 @@ table { border-collapse:collapse; width:100%; font-size:13.5px; font-variant-num
 th,td { text-align:right; padding:4px 10px; border-bottom:1px solid var(--line); vertical-align:top; }
 th { color:var(--soft); font-weight:600; } th.left,td.left { text-align:left; }
 .scroll { overflow:auto; max-height:460px; } .yes { color:#0f7b6c; } .no { color:#c0392b; }
+.verdict { font-size:19px; font-weight:600; margin:0 0 4px; } .verdict.yes::before { content:"✓ "; }
+.verdict.no::before { content:"✕ "; } ul.moments { margin:6px 0 0; padding-left:20px; }
+.legend { display:flex; flex-wrap:wrap; gap:2px 14px; font-size:13px; color:var(--soft); }
+.legend i { display:inline-block; width:12px; height:3px; margin-right:5px; vertical-align:middle; }
+.bar { height:11px; background:var(--accent); border-radius:2px; }
 .plot { width:100%; } footer { color:var(--soft); text-align:center; padding:12px; font-size:13px; }
 """
 
@@ -49,6 +56,7 @@ class Page:
     subtitle: str = ""
     _parts: list[str] = field(default_factory=list)
     _plots: list[str] = field(default_factory=list)
+    _charts: list[str] = field(default_factory=list)
 
     def cards(self, values: Mapping[str, str]) -> None:
         """The few figures people look for first, in large type."""
@@ -57,6 +65,33 @@ class Page:
             for name, value in values.items()
         )
         self._parts.append(f'<div class="cards">{cards}</div>')
+
+    def verdict(self, kept: bool, sentence: str, more: Sequence[str], moments: Mapping[str, str]) -> None:
+        """What a reader wants to know first: kept or not, at what cost, and where to look."""
+        items = "".join(f"<li><b>{escape(when)}</b>: {escape(what)}</li>" for when, what in moments.items())
+        listed = f'<h2>Worth looking at</h2><ul class="moments">{items}</ul>' if items else ""
+        self._parts.append(
+            f'<section><p class="verdict {"yes" if kept else "no"}">{escape(sentence)}</p>'
+            + "".join(f"<p>{escape(text)}</p>" for text in more)
+            + listed
+            + "</section>"
+        )
+
+    def lines(
+        self,
+        title: str,
+        lines: Sequence[small.Line],
+        axis: str,
+        note: str = "",
+        *,
+        log: bool = False,
+        reference: float | None = None,
+    ) -> None:
+        """A small chart of lines over minutes; `reference` is a dashed line across it."""
+        number = len(self._charts)
+        chart = small.chart_json(lines, axis, PALETTE, log=log, reference=reference)
+        self._charts.append(f'drawChart("chart{number}", {chart});')
+        self._section(title, note, f'<div class="plot" id="chart{number}"></div>')
 
     def plot(self, title: str, figure: go.Figure, note: str = "", height: int = 320) -> None:
         """A plot with its title and a line that says how to read it."""
@@ -112,13 +147,15 @@ class Page:
         """Write the page; the folder is made where it is missing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         script = f"<script>{get_plotlyjs()}</script>" if self._plots else ""
+        script += f"<script>{small.script()}</script>" if self._charts else ""
+        style = _STYLE + (small.style() if self._charts else "")
         path.write_text(
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{escape(self.title)}</title><style>{_STYLE}</style>{script}</head><body>"
+            f"<title>{escape(self.title)}</title><style>{style}</style>{script}</head><body>"
             f"<header><h1>{escape(self.title)}</h1><p>{escape(self.subtitle)}</p></header>"
             f"<main>{''.join(self._parts)}</main><footer>made by Penstock</footer>"
-            f"<script>{''.join(self._plots)}</script></body></html>\n",
+            f"<script>{''.join([*self._plots, *self._charts])}</script></body></html>\n",
             encoding="utf-8",
         )
         return path

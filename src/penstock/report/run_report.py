@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
-
-import plotly.graph_objects as go
 
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
 from penstock.monitoring.sla import LEVELS
 from penstock.quantities import format_duration
+from penstock.report.hints import KEPT_RATIO, hints
+from penstock.report.lines import Line
+from penstock.report.moments import moments_of
 from penstock.report.page import PALETTE, Page
+from penstock.topology.file import dump_topology
 from penstock.topology.model import Topology
 
 DECISIONS_SHOWN = 400
+LEASES_SHOWN = 120
 
 
 def write_run_report(
@@ -26,12 +29,15 @@ def write_run_report(
     result: RunResult,
     journal: Journal,
     compared: Mapping[str, RunResult] | None = None,
+    best_cost: float | None = None,
 ) -> Path:
-    """Write summary.json and report.html into a run's folder; the page's path.
+    """Write topology.yaml, summary.json and report.html into a run's folder; the page's path.
 
     `compared` adds a table of this run beside others, for example the simulated twin of a real run.
+    `best_cost` is what the clairvoyant plan for the same load costs, where it is known.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "topology.yaml").write_text(dump_topology(topology))
     (folder / "summary.json").write_text(json.dumps(result.summary(), indent=2) + "\n")
     page = Page(
         f"{topology.name}: {result.kind} run",
@@ -45,25 +51,62 @@ def write_run_report(
             ]
         ),
     )
-    page.cards(_cards(result))
-    if compared:
-        comparison_table(page, {result.kind: result, **compared})
     ticks = journal.rows("tick")
     observations = _by_unit(journal.rows("observation"))
     start_s = ticks[0]["at_s"] if ticks else 0.0
+    _verdict(page, topology, result, journal, observations, start_s, best_cost)
+    page.cards(_cards(result))
+    if compared:
+        comparison_table(page, {result.kind: result, **compared})
     _load(page, topology, observations, start_s)
     _lines(page, "Waiting records", observations, "waiting", start_s, "records", "What waits for each unit.")
     _lines(
         page, "Instances", observations, "instances", start_s, "instances", "Asked for, by unit.", step=True
     )
-    _leases(page, journal, ticks, start_s)
-    _bill(page, ticks, start_s)
+    _lines(page, "Health", observations, "health", start_s, "executed / received", "Below 0.9: congested.")
     _durations(page, topology, observations, start_s)
+    _bill(page, ticks, start_s)
+    _leases(page, journal, ticks, start_s)
     _compliance(page, result)
     _units(page, result)
     _decisions(page, journal, start_s)
     _notices(page, journal, start_s)
     return page.write(folder / "report.html")
+
+
+def _verdict(
+    page: Page,
+    topology: Topology,
+    result: RunResult,
+    journal: Journal,
+    observations: Mapping[str, Sequence[Mapping[str, Any]]],
+    start_s: float,
+    best_cost: float | None,
+) -> None:
+    """Kept or not, at what cost, against what it could have cost, and the moments worth looking at."""
+    compliance, cost = result.compliance, float(result.resource_cost)
+    kept = compliance.ratio("real_time") >= KEPT_RATIO
+    money = f"{cost:.4g} {result.currency}".rstrip()
+    sentence = (
+        f"{compliance.shown('real_time')} of the records were processed within their SLO, for {money}"
+        + ("" if kept else f": less than the {KEPT_RATIO:.0%} that count as kept")
+    )
+    more = []
+    if best_cost is not None and best_cost > 0:
+        more.append(
+            f"The cheapest plan that knows the load costs {best_cost:.4g} {result.currency}".rstrip()
+            + f": this run paid {cost / best_cost:.2f} times that."
+        )
+    more += [f"{hint}." for hint in hints(result)[:3]]
+    moments = moments_of(
+        topology,
+        observations,
+        journal.rows("action"),
+        [(charge.at_s, float(charge.amount)) for charge in journal.charges()],
+        journal.rows("notice"),
+        result.currency,
+    )
+    page.verdict(kept, sentence, more, {f"minute {(m.at_s - start_s) / 60:.1f}": m.what for m in moments})
 
 
 def comparison_table(page: Page, results: Mapping[str, RunResult]) -> None:
@@ -116,19 +159,23 @@ def _minutes(rows: Sequence[Mapping[str, Any]], start_s: float) -> list[float]:
 def _load(
     page: Page, topology: Topology, observations: Mapping[str, Sequence[Mapping[str, Any]]], start_s: float
 ) -> None:
-    figure = go.Figure()
     entries = {
         topology.unit_of[name]
         for source in topology.sources
         for name in topology.successors[source.name]
         if name in topology.unit_of
     }
-    for unit, rows in observations.items():
-        if unit in entries:
-            rates = [row["arrived"] / row["interval_s"] if row["interval_s"] else 0.0 for row in rows]
-            figure.add_scatter(x=_minutes(rows, start_s), y=rates, name=unit, line_shape="hv")
-    figure.update_xaxes(title="minutes").update_yaxes(title="records a second", rangemode="tozero")
-    page.plot("Load", figure, "Records arriving at the units that sources feed.")
+    lines = [
+        Line(
+            unit,
+            _minutes(rows, start_s),
+            [row["arrived"] / row["interval_s"] if row["interval_s"] else 0.0 for row in rows],
+            stepped=True,
+        )
+        for unit, rows in observations.items()
+        if unit in entries
+    ]
+    page.lines("Load", lines, "records a second", "Records arriving at the units that sources feed.")
 
 
 def _lines(
@@ -141,93 +188,85 @@ def _lines(
     note: str,
     step: bool = False,
 ) -> None:
-    figure = go.Figure()
-    for unit, rows in observations.items():
-        figure.add_scatter(
-            x=_minutes(rows, start_s), y=[row[column] for row in rows], name=unit,
-            line_shape="hv" if step else "linear",
-        )  # fmt: skip
-    figure.update_xaxes(title="minutes").update_yaxes(title=axis, rangemode="tozero")
-    if step:
-        most = max((row[column] or 0 for rows in observations.values() for row in rows), default=1)
-        figure.update_yaxes(dtick=_whole_step(most))
-    page.plot(title, figure, note)
-
-
-def _whole_step(most: int) -> int:
-    """The distance of ticks on an axis that counts things: whole, and at most about six of them."""
-    return max(1, math.ceil(most / 6))
+    lines = [
+        Line(unit, _minutes(rows, start_s), [row[column] for row in rows], stepped=step)
+        for unit, rows in observations.items()
+    ]
+    page.lines(title, lines, axis, note)
 
 
 def _leases(page: Page, journal: Journal, ticks: Sequence[Mapping[str, Any]], start_s: float) -> None:
-    leases = journal.leases()
+    leases = [lease for lease in journal.leases() if lease.units]
     if not leases or not ticks:
         return
-    end_s = ticks[-1]["at_s"]
-    figure = go.Figure()
-    names = [lease.host for lease in leases]
-    figure.add_bar(
-        y=names, x=[lease.units * lease.btu_s / 60 for lease in leases],
-        base=[(lease.started_s - start_s) / 60 for lease in leases], orientation="h", name="paid",
-        marker={"color": "#cfdbe4"}, hovertemplate="%{x:.1f} min paid",
-    )  # fmt: skip
-    used = [((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s) / 60 for lease in leases]
-    figure.add_bar(
-        y=names, x=used, base=[(lease.started_s - start_s) / 60 for lease in leases], orientation="h",
-        name="leased", width=0.45, marker={"color": PALETTE[0]}, hovertemplate="%{x:.1f} min leased",
-    )  # fmt: skip
-    figure.update_layout(barmode="overlay").update_xaxes(title="minutes").update_yaxes(autorange="reversed")
-    page.plot(
-        "Hosts and their leases", figure, "Dark: how long each host was kept. Light: what was paid for.",
-        height=max(220, 60 + 22 * len(names)),
-    )  # fmt: skip
+    end_s = max(float(ticks[-1]["at_s"]), start_s + 1.0)
+    shown = sorted(leases, key=lambda lease: lease.cost, reverse=True)[:LEASES_SHOWN]
+    shown.sort(key=lambda lease: lease.started_s)
+    width, row, left = 1000, 18, 130
+    parts = []
+    for number, lease in enumerate(shown):
+        y = 4 + number * row
+
+        def x(at_s: float) -> float:
+            return left + (width - left) * min(1.0, max(0.0, (at_s - start_s) / (end_s - start_s)))
+
+        until_s = end_s if lease.ended_s is None else lease.ended_s
+        paid_time = format_duration(lease.paid_until_s - lease.started_s)
+        begin, paid, kept = x(lease.started_s), x(lease.paid_until_s), x(until_s)
+        parts.append(
+            f'<text x="0" y="{y + 12}">{escape(lease.host)}</text>'
+            f'<rect x="{begin:.1f}" y="{y}" width="{max(1.0, paid - begin):.1f}" height="14" fill="#cfdbe4">'
+            f"<title>{paid_time} paid, {lease.cost}</title></rect>"
+            f'<rect x="{begin:.1f}" y="{y + 4}" width="{max(1.0, kept - begin):.1f}" height="6" '
+            f'fill="{PALETTE[0]}"/>'
+        )
+    height = 8 + row * len(shown)
+    drawing = (
+        f'<div class="scroll"><svg viewBox="0 0 {width} {height}" width="100%" role="img" '
+        f'aria-label="leases" font-size="11">{"".join(parts)}</svg></div>'
+    )
+    first = f" The {len(shown)} dearest of {len(leases)}." if len(leases) > len(shown) else ""
+    note = f"Dark: how long each host was kept. Light: what was paid for.{first}"
+    page.html("Hosts and their leases", drawing, note)
 
 
 def _bill(page: Page, ticks: Sequence[Mapping[str, Any]], start_s: float) -> None:
-    figure = go.Figure()
     minutes = _minutes(ticks, start_s)
-    figure.add_scatter(x=minutes, y=[float(t["bill"]) for t in ticks], name="bill", line_shape="hv")
-    figure.add_scatter(
-        x=minutes, y=[t["hosts"] for t in ticks], name="hosts", line_shape="hv", yaxis="y2", line_dash="dot"
-    )
-    figure.update_layout(
-        yaxis2={
-            "overlaying": "y", "side": "right", "title": "hosts", "rangemode": "tozero", "showgrid": False,
-            "dtick": _whole_step(max((t["hosts"] for t in ticks), default=1)),
-        }
-    )  # fmt: skip
-    figure.update_xaxes(title="minutes")
-    figure.update_layout(yaxis={"title": "cost so far", "rangemode": "tozero"})
-    page.plot("Bill", figure, "Every started billing time unit is paid whole.")
+    bill = Line("bill", minutes, [float(tick["bill"]) for tick in ticks], stepped=True)
+    page.lines("Bill", [bill], "cost so far", "Every started billing time unit is paid whole.")
+    hosts = Line("hosts", minutes, [tick["hosts"] for tick in ticks], stepped=True)
+    page.lines("Hosts", [hosts], "hosts leased")
 
 
 def _durations(
     page: Page, topology: Topology, observations: Mapping[str, Sequence[Mapping[str, Any]]], start_s: float
 ) -> None:
-    figure = go.Figure()
+    lines = []
     for unit, rows in observations.items():
         slo_s = topology.unit_slo_s(unit)
-        values = [None if row["duration_s"] is None else row["duration_s"] / slo_s for row in rows]
         # Where nothing was finished there is no duration; the line goes on at the next that is known.
-        figure.add_scatter(x=_minutes(rows, start_s), y=values, name=unit, connectgaps=True)
-    figure.add_hline(
-        y=1.0, line_dash="dash", line_color="#888", annotation_text="SLO", annotation_position="bottom left"
-    )
-    figure.update_xaxes(title="minutes").update_yaxes(title="mean duration / SLO", type="log")
-    page.plot("Processing duration", figure, "Mean over each monitoring interval, as a multiple of the SLO.")
+        values = [None if not row["duration_s"] else row["duration_s"] / slo_s for row in rows]
+        lines.append(Line(unit, _minutes(rows, start_s), values))
+    note = "Mean over each monitoring interval, as a multiple of the SLO; the dashed line is the SLO."
+    page.lines("Processing duration", lines, "mean duration / SLO", note, log=True, reference=1.0)
 
 
 def _compliance(page: Page, result: RunResult) -> None:
-    figure = go.Figure()
-    names = list(result.units)
-    for level, factor in LEVELS.items():
-        figure.add_bar(
-            x=names,
-            y=[result.units[name].compliance.ratio(level) * 100 for name in names],
-            name=f"{level.replace('_', ' ')} (≤ {factor:g} SLO)",
+    head = "".join(
+        f"<th>{escape(level.replace('_', ' '))} (≤ {factor:g} SLO)</th>" for level, factor in LEVELS.items()
+    )
+    rows = "".join(
+        f'<tr><td class="left">{escape(name)}</td>'
+        + "".join(
+            f'<td>{unit.compliance.shown(level)}<div class="bar" '
+            f'style="width:{100 * unit.compliance.ratio(level):.1f}%"></div></td>'
+            for level in LEVELS
         )
-    figure.update_yaxes(title="% of records", range=[0, 100])
-    page.plot("Compliance", figure, "Share of records within one, two and five times the SLO.")
+        + "</tr>"
+        for name, unit in result.units.items()
+    )
+    table = f'<table><thead><tr><th class="left">unit</th>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    page.html("Compliance", table, "Share of records within one, two and five times the SLO.")
 
 
 def _units(page: Page, result: RunResult) -> None:

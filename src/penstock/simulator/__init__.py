@@ -5,8 +5,8 @@ queue and slots, `cluster` the adapter that the control loop drives, `faults` wh
 `run` one whole simulated run.
 """
 
-from penstock.simulator.cluster import SimulatedCluster, SimulationSettings
 from penstock.simulator.faults import Fault
+from penstock.simulator.plane import SimulatedPlane, SimulationSettings
 from penstock.simulator.run import simulate
 
-__all__ = ["Fault", "SimulatedCluster", "SimulationSettings", "simulate"]
+__all__ = ["Fault", "SimulatedPlane", "SimulationSettings", "simulate"]

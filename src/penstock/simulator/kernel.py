@@ -337,7 +337,7 @@ def close_window(
     now_s: float,
     interval_s: float,
     done: int,  # records finished in the window
-    each: int,  # slots of an instance
+    begins: Any,  # where each instance's slots begin; one past the last slot at the end
     window_histograms: Any,  # emptied
     window: Any,  # emptied
     histograms: Any,  # added to
@@ -345,18 +345,19 @@ def close_window(
     slots: Any,  # what they counted since the last reading is emptied
     load: Any,  # out: share of its time each running instance worked
     counts: Any,  # out: records each running instance finished, and its number
-) -> tuple[int, int, float, float, float, float, float, float, float, float]:
+) -> tuple[int, int, int, float, float, float, float, float, float, float, float]:
     """Read a window, add it to the totals and begin a new one.
 
-    Running instances, records in service; then mean, p95 and p99 of the durations, mean service time, cv of
-    the times between arrivals and of the service times, mean and p95 of the latencies, NaN where not known.
+    Running instances, records in service, records that kept the SLO; then mean, p95 and p99 of the durations,
+    mean service time, cv of the times between arrivals and of the service times, mean and p95 of the
+    latencies, NaN where not known.
     """
-    running, in_service = _read_slots(now_s, interval_s, each, slots, load, counts)
+    running, in_service = _read_slots(now_s, interval_s, begins, slots, load, counts)
     arrival_cv = _cv(window[GAPS], window[GAP], window[GAP_SQUARES])
     window[GAPS] = window[GAP] = window[GAP_SQUARES] = 0.0
     if done == 0:
         nan = np.nan
-        return running, in_service, nan, nan, nan, nan, arrival_cv, nan, nan, nan
+        return running, in_service, 0, nan, nan, nan, nan, arrival_cv, nan, nan, nan
     begin, end = int(window[BINS_BEGIN]), int(window[BINS_END])
     window[BINS_BEGIN], window[BINS_END] = BINS, 0
     p95 = _from_above(window_histograms[DURATIONS], end, done, 0.95)
@@ -370,12 +371,14 @@ def close_window(
         for index in range(begin, end):
             histograms[row, index] += window_histograms[row, index]
             window_histograms[row, index] = 0.0
+    on_time = int(window[WITHIN])
     for index in range(SUMS):
         sums[index] += window[index]
         window[index] = 0.0
     return (
         running,
         in_service,
+        on_time,
         duration_s,
         p95,
         p99,
@@ -398,21 +401,21 @@ def _cv(count: float, total: float, squares: float) -> float:
 
 @njit(cache=True)
 def _read_slots(
-    now_s: float, interval_s: float, each: int, slots: Any, load: Any, counts: Any
+    now_s: float, interval_s: float, begins: Any, slots: Any, load: Any, counts: Any
 ) -> tuple[int, int]:
     """Read what every running instance did in the interval; how many run, and what all hold."""
     running = in_service = 0
-    for instance in range(slots.shape[1] // each):
-        first = instance * each
+    for instance in range(begins.shape[0] - 1):
+        first, end = begins[instance], begins[instance + 1]
         busy, records = 0.0, 0
-        for slot in range(first, first + each):
+        for slot in range(first, end):
             busy += slots[BUSY, slot]
             records += int(slots[EXECUTED, slot])
             in_service += slots[HELD, slot] > 0
             slots[BUSY, slot] = slots[EXECUTED, slot] = 0.0
         opened_s = slots[OPENED, first]
         if slots[OPEN, first] and opened_s <= now_s:
-            load[running] = busy / (max(min(interval_s, now_s - opened_s), 1e-9) * each)
+            load[running] = busy / (max(min(interval_s, now_s - opened_s), 1e-9) * (end - first))
             counts[0, running] = records
             counts[1, running] = instance
             running += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ from penstock.controller.journal import Journal
 from penstock.controller.loop import Budgeting, Controller, Tick
 from penstock.controller.result import RunResult, UnitCount, result_of
 from penstock.errors import JournalError
+from penstock.fleet.ports import Ground
+from penstock.forecasts.season import Season
 from penstock.monitoring.sla import Compliance, DurationStatistics
-from penstock.simulator.cluster import SimulatedCluster, SimulationSettings
 from penstock.simulator.kernel import DURATIONS, percentile
+from penstock.simulator.plane import SimulatedPlane, SimulationSettings
 from penstock.simulator.station import Floats, Station
+from penstock.simulator.traffic import Traffic
 from penstock.topology.model import Topology
 
 
@@ -26,12 +31,14 @@ def simulate(
     journal: str | Path | Journal = "sqlite://",
     each: Callable[[Tick], None] | None = None,
     budgeting: Budgeting | None = None,
+    seasons: Mapping[str, Season] | None = None,
 ) -> RunResult:
     """Run a topology's control loop on a simulated cluster for so many virtual seconds.
 
     The journal is kept in memory unless a file, a URL or an open journal is given. Leases still open at
     the end are charged for every unit they have started. A simulated run cannot be resumed (its queues
-    are gone), so a journal that holds a run of this name already is refused.
+    are gone), so a journal that holds a run of this name already is refused. `seasons` are what an earlier
+    run's journal tells of the units' loads.
     """
     settings = settings or SimulationSettings()
     book = journal if isinstance(journal, Journal) else Journal(journal, topology.name, buffered=True)
@@ -41,20 +48,39 @@ def simulate(
             "give the new run another file or another name"
         )
     clock = VirtualClock()
-    cluster = SimulatedCluster(topology, settings)
-    controller = Controller(topology, cluster, clock, book, budgeting=budgeting)
-    controller.run(duration_s, each)
-    controller.finish()
-    book.flush()
-    result = simulated_result(topology, cluster, book, duration_s, settings)
+    plane = SimulatedPlane(topology, settings)
+    ground = Ground(plane, plane.providers)
+    controller = Controller(topology, ground, clock, book, budgeting=budgeting)
+    controller.state.seasons = dict(seasons or {})
+    with _undisturbed():
+        controller.run(duration_s, each)
+        controller.finish()
+        book.flush()
+        result = simulated_result(topology, plane.traffic, book, duration_s, settings)
     if book is not journal and str(journal) != "sqlite://":
         book.close()
     return result
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Spare the garbage collector what was there before (compiled code alone is a million objects).
+
+    A run makes hardly any cycles, so it need not look as often either.
+    """
+    usual = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
+
+
 def simulated_result(
     topology: Topology,
-    cluster: SimulatedCluster,
+    traffic: Traffic,
     journal: Journal,
     duration_s: float,
     settings: SimulationSettings,
@@ -67,13 +93,13 @@ def simulated_result(
     return result_of(
         topology,
         journal,
-        {name: _count(station) for name, station in cluster.stations.items()},
+        {name: _count(station) for name, station in traffic.stations.items()},
         kind="simulated",
         duration_s=duration_s,
         end_s=duration_s,
-        end_to_end=_statistics(cluster.end_to_end, cluster.end_to_end_sum_s, cluster.delivered),
-        records_in=sum(cluster.emitted_by_sources.values()),
-        records_out=cluster.delivered,
+        end_to_end=_statistics(traffic.end_to_end, traffic.end_to_end_sum_s, traffic.delivered),
+        records_in=sum(traffic.emitted_by_sources.values()),
+        records_out=traffic.delivered,
         seed=settings.seed,
         settings=_described(topology, settings, sorted(entries)),
     )

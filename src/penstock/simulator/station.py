@@ -62,6 +62,7 @@ class Window(NamedTuple):
     done: int
     waiting: int
     in_service: int
+    on_time: int
     statistics: list[float]
     """Durations and the like as the kernel tells them, NaN where not known."""
 
@@ -72,7 +73,7 @@ class Station:
     def __init__(self, flow: Flow, slots: int, rng: np.random.Generator) -> None:
         self.flow = flow
         self.slots = slots
-        """Slots of each instance."""
+        """Slots of an instance, where it is not said otherwise."""
         self._work = [_Work(way, rng) for way in flow.ways]
         self._head = 0
         self._tail = 0
@@ -82,6 +83,10 @@ class Station:
         self._slots: Floats = np.zeros((SLOT_ROWS, 0))
         self._owners: list[str] = []
         """Instances in the order of their slots."""
+        self._begins: Ints = np.zeros(1, np.int64)
+        """Where each instance's slots begin; one past the last slot at the end."""
+        self._shrinking: set[str] = set()
+        """Instances some of whose slots take nothing new and go when they are free."""
         self.arrived = 0
         self.done = 0
         self.histograms: Floats = np.zeros((2, BINS))
@@ -93,14 +98,47 @@ class Station:
 
     # -- slots -----------------------------------------------------------------------------------
 
-    def add_slots(self, instance: str, from_s: float, slowdown: float = 1.0) -> None:
+    def add_slots(
+        self, instance: str, from_s: float, slowdown: float = 1.0, slots: int | None = None
+    ) -> None:
         """Give the unit an instance, whose slots are usable from an instant on."""
-        fresh = np.zeros((SLOT_ROWS, self.slots))
-        fresh[OPENED] = fresh[FREE] = from_s
-        fresh[SLOWDOWN] = slowdown
-        fresh[OPEN] = 1.0
+        fresh = _fresh(self.slots if slots is None else slots, from_s, slowdown)
         self._slots = np.concatenate((self._slots, fresh), axis=1)
         self._owners.append(instance)
+        self._begins = np.append(self._begins, self._slots.shape[1])
+
+    def resize(self, instance: str, slots: int, from_s: float) -> None:
+        """Give an instance another number of slots; those that go finish the record they hold first."""
+        self._shed(instance)
+        mine = self._slots_of(instance)
+        opened = [index for index in range(mine.start, mine.stop) if self._slots[OPEN, index]]
+        more = slots - len(opened)
+        if more > 0:
+            # An instance that still starts gets slots that open with its others.
+            usable_s = max(from_s, float(self._slots[OPENED, mine.start]))
+            fresh = _fresh(more, usable_s, float(self._slots[SLOWDOWN, mine.start]))
+            parts = (self._slots[:, : mine.stop], fresh, self._slots[:, mine.stop :])
+            self._slots = np.concatenate(parts, axis=1)
+            self._begins[self._owners.index(instance) + 1 :] += more
+        elif more < 0:
+            # The first slot stays: it tells how long the instance serves.
+            leaving = sorted(opened[1:], key=lambda index: (self._slots[HELD, index], -index))[:-more]
+            self._slots[OPEN, leaving] = 0.0
+            self._shrinking.add(instance)
+            self._shed(instance)
+
+    def _shed(self, instance: str) -> None:
+        """Drop slots of an instance that take nothing new and hold nothing; not those of one that retires."""
+        mine = self._slots_of(instance)
+        part = self._slots[:, mine]
+        if instance not in self._shrinking or not part[OPEN, 0]:
+            return
+        gone = [mine.start + i for i in range(part.shape[1]) if not part[OPEN, i] and not part[HELD, i]]
+        if gone:
+            self._slots = np.delete(self._slots, gone, axis=1)
+            self._begins[self._owners.index(instance) + 1 :] -= len(gone)
+        if all(self._slots[OPEN, self._slots_of(instance)]):
+            self._shrinking.discard(instance)
 
     def close_slots(self, instance: str) -> float:
         """Let an instance's slots take nothing new; when the last of its records will be finished."""
@@ -115,7 +153,11 @@ class Station:
         for index in held:
             self._put_back(index)
         self._slots = np.concatenate((self._slots[:, : mine.start], self._slots[:, mine.stop :]), axis=1)
-        self._owners.remove(instance)
+        place = self._owners.index(instance)
+        after = self._begins[place + 1 :] - (mine.stop - mine.start)
+        self._begins = np.concatenate((self._begins[:place], after))
+        self._owners.pop(place)
+        self._shrinking.discard(instance)
         return len(held)
 
     def slow_down(self, instance: str, factor: float) -> None:
@@ -123,8 +165,8 @@ class Station:
         self._slots[SLOWDOWN, self._slots_of(instance)] = factor
 
     def _slots_of(self, instance: str) -> slice:
-        first = self._owners.index(instance) * self.slots
-        return slice(first, first + self.slots)
+        place = self._owners.index(instance)
+        return slice(int(self._begins[place]), int(self._begins[place + 1]))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -155,18 +197,20 @@ class Station:
 
     def read(self, now_s: float, interval_s: float) -> Window:
         """What happened since the last call."""
+        for instance in tuple(self._shrinking):
+            self._shed(instance)
         names = self._owners
         load, counts = np.empty(len(names)), np.empty((2, len(names)), np.int64)
         arrived, done = self.arrived - self._read_arrived, self.done - self._read_done
         self._read_arrived, self._read_done = self.arrived, self.done
-        running, in_service, *statistics = close_window(
-            now_s, interval_s, done, self.slots, self._window_histograms, self._window, self.histograms,
+        running, in_service, on_time, *statistics = close_window(
+            now_s, interval_s, done, self._begins, self._window_histograms, self._window, self.histograms,
             self.sums, self._slots, load, counts,
         )  # fmt: skip
         executed, which = counts.tolist()
         if running < len(names):
             names, load, executed = [names[i] for i in which[:running]], load[:running], executed[:running]
-        return Window(names, load, executed, arrived, done, self.waiting, in_service, statistics)
+        return Window(names, load, executed, arrived, done, self.waiting, in_service, on_time, statistics)
 
     def measured(
         self,
@@ -181,7 +225,7 @@ class Station:
         known: list[Any] = [None if value != value else value for value in window.statistics]
         values: list[Any] = [
             self.flow.unit, now_s, interval_s, window.arrived, window.done, emitted, window.waiting,
-            window.in_service, *known, readings,
+            window.in_service, *known, readings, window.on_time,
         ]  # fmt: skip
         return Measurement(*values)
 
@@ -238,6 +282,15 @@ class Station:
         queue[:, first : first + waiting] = self._queue[:, self._head : self._tail]
         self._queue = queue
         self._head, self._tail = first, first + waiting
+
+
+def _fresh(slots: int, from_s: float, slowdown: float) -> Floats:
+    """Slots that hold nothing, usable from an instant on."""
+    fresh = np.zeros((SLOT_ROWS, slots))
+    fresh[OPENED] = fresh[FREE] = from_s
+    fresh[SLOWDOWN] = slowdown
+    fresh[OPEN] = 1.0
+    return fresh
 
 
 class _Work:

@@ -6,7 +6,6 @@ are joined instead, ours first. Nothing here imports pyspark before a session is
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -15,7 +14,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClusterError, ConfigurationError
-from penstock.spark.java import ClassArchive, Java, find_java
+from penstock.machine.java import Java
+from penstock.machine.secrets import is_secret, redacted, remember_all
+from penstock.spark.access import settings_at
+from penstock.spark.gateway.errors import cause_of
+from penstock.spark.gateway.session import (
+    begin_driver,
+    counts_executors,
+    driver_is_active,
+    end_driver,
+    is_local,
+)
+from penstock.spark.launching import spark_archive, spark_environment, spark_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +35,9 @@ LOG = logging.getLogger(__name__)
 FAST_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+DRIVER_MEMORY_MIB = 1024
+"""A bound, not a need. Planning a micro-batch of a unit with eight operators takes more than half of it; with
+less, Java collects garbage for minutes and the unit falls silent."""
 JOINED = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 """Settings where the user's value is appended to ours instead of replacing it."""
 
@@ -48,7 +61,7 @@ def spark_settings(
     initial_executors: int = 1,
     java_flags: Sequence[str] = (),
     ui: bool = False,
-    driver_memory_mib: int = 512,
+    driver_memory_mib: int = DRIVER_MEMORY_MIB,
     checkpoints_on_local_disk: bool = True,
     user: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -61,13 +74,7 @@ def spark_settings(
         # Without its own size an executor takes all cores of a worker, and "one more" means nothing.
         "spark.executor.cores": str(executor.cores),
         "spark.executor.memory": f"{executor.memory_mib}m",
-        # A standalone application grabs spark.cores.max at its start unless dynamic allocation is on.
-        # It is on only for the exact start: `executors.take_over` stops Spark's own manager at once.
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": "0",
-        "spark.dynamicAllocation.initialExecutors": str(initial_executors),
-        # Spark wants one way to keep shuffle files; decommissioning below is one, two make it complain.
-        "spark.dynamicAllocation.shuffleTracking.enabled": "false",
+        **_exact_start(master, initial_executors),
         # A retired executor finishes its tasks first; without this a retirement is a kill.
         "spark.decommission.enabled": "true",
         # No cached blocks worth moving: a micro-batch's shuffle files live shorter than their migration.
@@ -105,7 +112,9 @@ def spark_settings(
         settings["spark.sql.streaming.checkpointFileManagerClass"] = FAST_CHECKPOINTS
         # No checksum file beside each file: half the files of a checkpoint, 7 ms less for each that is
         # written. Disks check their own sectors, and a torn file is no danger: files appear by a rename.
-        settings["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
+        # YARN's client asks a file system for its scheme, which the raw one cannot tell.
+        if master != "yarn":
+            settings["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
     if _is_loopback(master):
         # Nothing of a local cluster listens to the network.
         settings["spark.driver.host"] = "127.0.0.1"
@@ -115,7 +124,8 @@ def spark_settings(
             del settings[name]
     if java_flags:
         settings["spark.driver.extraJavaOptions"] = " ".join(java_flags)
-        if not is_local(master):
+        # Other machines have another Java: only here are its files and its flags known.
+        if _is_loopback(master) and not is_local(master):
             settings["spark.executor.extraJavaOptions"] = " ".join(java_flags)
     for name, value in (user or {}).items():
         if not name.startswith("spark."):
@@ -125,13 +135,36 @@ def spark_settings(
     return settings
 
 
-def is_local(master: str) -> bool:
-    """Whether a master URL means "no cluster, all in the driver" (`local`, `local[*]`, …)."""
-    return master == "local" or master.startswith("local[")
+def _exact_start(master: str, executors: int) -> dict[str, str]:
+    """Settings under which an application starts with so many executors, and lets the number be changed."""
+    if counts_executors(master):
+        return {
+            # These managers take a number at the start and another one at any time: nothing else is needed.
+            "spark.dynamicAllocation.enabled": "false",
+            "spark.executor.instances": str(executors),
+            # Executors are lost on purpose and by faults: that must never end one that runs for weeks.
+            "spark.executor.maxNumFailures": "1000000",
+        }
+    return {
+        # A standalone application grabs spark.cores.max at its start unless dynamic allocation is on.
+        # It is on only for the exact start: `executors.take_over` stops Spark's own manager at once.
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.initialExecutors": str(executors),
+        # Spark wants one way to keep shuffle files; decommissioning is one, two make it complain.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "false",
+    }
+
+
+LOOPBACK = tuple(
+    f"{scheme}{host}"
+    for scheme in ("spark://", "k8s://", "k8s://https://", "k8s://http://")
+    for host in ("127.", "localhost")
+)
 
 
 def _is_loopback(master: str) -> bool:
-    return is_local(master) or master.startswith(("spark://127.", "spark://localhost"))
+    return is_local(master) or master.startswith(LOOPBACK)
 
 
 def start_session(
@@ -144,7 +177,8 @@ def start_session(
     packages: tuple[str, ...] = (),
     java: Java | None = None,
     ui: bool = False,
-    driver_memory_mib: int = 512,
+    driver_memory_mib: int = DRIVER_MEMORY_MIB,
+    checkpoints_on_local_disk: bool = True,
     log_level: str = "WARN",
 ) -> SparkSession:
     """Start a session with Penstock's settings and (on a cluster) exactly `initial_executors` executors.
@@ -153,44 +187,48 @@ def start_session(
     own dynamic allocation is stopped at once: change executors through `executors.ExecutorControl`.
     Blocks until the driver is up (5 to 15 s), not until executors have registered.
     """
-    user = dict(settings or {})
+    user = {**settings_at(master), **(settings or {})}
+    remember_all(user)
     if packages:
         given = user.get("spark.jars.packages")
         user["spark.jars.packages"] = ",".join(
             dict.fromkeys([*(given.split(",") if given else []), *packages])
         )
-    found = java or find_java()
+    found = java or spark_java()
     prepare_environment(found, master)
     chosen = spark_settings(
         master,
         executor=executor,
         initial_executors=initial_executors,
         # The class archive of earlier starts: half the time until the session is up.
-        java_flags=ClassArchive(found).use(),
+        java_flags=spark_archive(found).use(),
         ui=ui,
         driver_memory_mib=driver_memory_mib,
+        checkpoints_on_local_disk=checkpoints_on_local_disk,
         user=user,
     )
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    if SparkContext._active_spark_context is not None:
+    if driver_is_active():
         raise ClusterError(
             "a Spark session is already active in this process; stop it first (one process has one driver)"
         )
+    from pyspark.sql import SparkSession
+
     builder: Any = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
+        # PySpark puts what it has at this point on a command line; secrets follow once Java is there.
+        begin_driver({key: value for key, value in chosen.items() if not is_secret(key)})
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise ClusterError(
-            f"could not start a Spark session at {master} with Java {found.version} ({found.home}): {error}\n"
+            f"could not start a Spark session at {master} with Java {found.version} ({found.home}): "
+            f"{redacted(cause_of(error))}\n"
             "likely causes: no master listens there, or Java options it does not know"
         ) from error
     spark.sparkContext.setLogLevel(log_level)
     if not is_local(master):
-        from penstock.spark.executors import ExecutorControl
+        from penstock.spark.gateway.executors import ExecutorControl
 
         ExecutorControl(spark).take_over()
     return spark
@@ -198,30 +236,12 @@ def start_session(
 
 def end_session() -> None:
     """Stop the active session, if any, and end its Java, so that a next one may have other Java options."""
-    from pyspark import SparkContext
-
-    if SparkContext._active_spark_context is not None:
-        # A driver whose Java died cannot be stopped in an orderly way; what is left of it still has to go.
-        with contextlib.suppress(Exception):
-            SparkContext._active_spark_context.stop()
-        SparkContext._active_spark_context = None
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        # The driver's Java ends when its standard input does.
-        process.stdin.close()
-        process.wait(30)
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    end_driver()
 
 
 def prepare_environment(java: Java, master: str) -> None:
     """Set the variables PySpark's launcher reads: which Java, which Spark, which Python, which address."""
-    os.environ.update(java.environment())
+    os.environ.update(spark_environment(java))
     # Python functions must run in the same Python and packages as the driver, on every local worker.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

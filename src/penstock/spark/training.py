@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from penstock.spark.java import ClassArchive, Java, find_java
+from penstock.machine.java import Java
+from penstock.spark.gateway.session import end_driver, load_class
+from penstock.spark.launching import spark_archive, spark_java
 
 LOG = logging.getLogger(__name__)
 
@@ -27,8 +29,8 @@ def ensure_archive(java: Java | None = None) -> bool:
 
     Blocks while it trains. Never raises: what cannot be made is done without.
     """
-    found = java or find_java()
-    archive = ClassArchive(found)
+    found = java or spark_java()
+    archive = spark_archive(found)
     with archive.training() as mine:
         if mine:
             LOG.warning("making the class archive for Java %d: once, about a minute", found.version)
@@ -47,14 +49,12 @@ def ensure_archive(java: Java | None = None) -> bool:
 
 def train(java: Java) -> None:
     """Run the training workload in a Java that writes the archive when it ends."""
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from penstock.spark.settings import prepare_environment, spark_settings
 
     prepare_environment(java, "local[1]")
-    flags = ClassArchive(java).make()
-    gateway: Any = None
+    flags = spark_archive(java).make()
     for master in ("local[1]", "local-cluster[1,1,1024]"):
         builder: Any = SparkSession.builder.appName("training").master(master)
         settings = spark_settings(master, java_flags=flags)
@@ -63,17 +63,11 @@ def train(java: Java) -> None:
         for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
-        gateway = SparkContext._gateway
         _workload(spark)
-        _load(spark, "org.apache.spark.executor.CoarseGrainedExecutorBackend$")
+        load_class(spark, "org.apache.spark.executor.CoarseGrainedExecutorBackend$")
         spark.stop()
-    # The driver's Java ends, and writes its archive, when its standard input is closed.
-    gateway.proc.stdin.close()
-    gateway.proc.wait(TIMEOUT_S)
-
-
-def _load(spark: Any, name: str) -> None:
-    spark.sparkContext._jvm.org.apache.spark.util.Utils.classForName(name, True, False)
+    # The driver's Java writes its archive when it ends.
+    end_driver(wait_s=TIMEOUT_S)
 
 
 def _workload(spark: Any) -> None:
@@ -101,4 +95,4 @@ def _workload(spark: Any) -> None:
 
 
 if __name__ == "__main__":
-    train(find_java(sys.argv[1]))
+    train(spark_java(sys.argv[1]))

@@ -59,7 +59,7 @@ class TopologyBuilder:
         return self._add("units", name, {"operators": operators, **keys} if operators else keys)
 
     def site(self, name: str, **keys: Any) -> TopologyBuilder:
-        """Add a site; keys: provider, btu, flavours, max_hosts, currency, distance, master."""
+        """Add a site; keys as in a file: provider, btu, flavours, max_hosts, master, storage and so on."""
         return self._add("sites", name, keys)
 
     def channel(self, name: str, **keys: Any) -> TopologyBuilder:

@@ -17,9 +17,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from penstock import quantities
 from penstock.errors import QuantityError
+from penstock.topology.findings import Path
 from penstock.topology.model import Choice
 from penstock.topology.reading import REFUSED, Form, Reader, RefusedError, is_nothing, scalar_text
-from penstock.topology.validation import Path
 
 
 def _quantity(words: str, parse: Callable[[object], Any], expected: str) -> Form:
@@ -112,24 +112,13 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 def _read_parameter(reader: Reader, node: Node, path: Path) -> Any:
     """A parameter; where it is text and its name ends in a unit, a quantity such as "5 min" is meant."""
     value = plain_value(reader, node, path)
-    parse = _parser_by_name(path[-1])
+    parse = quantities.reader_of(path[-1])
     try:
         if isinstance(value, tuple) and parse is not None:
             return tuple(parse(item) if isinstance(item, str) else item for item in value)
         return parse(value) if parse is not None and isinstance(value, str) else value
     except QuantityError as error:
         raise reader.refuse(node, path, "wrong-quantity", str(error)) from None
-
-
-def _parser_by_name(name: str) -> Callable[[object], float] | None:
-    """How a quantity of this name is read: the end of the name says its unit."""
-    if name.endswith("_per_s"):
-        return quantities.rate_per_s
-    if name.endswith("_s"):
-        return quantities.duration_s
-    if name.endswith("_mib"):
-        return quantities.memory_mib
-    return quantities.ratio if name.endswith("_ratio") else None
 
 
 def named(node: Node, reader: Reader, path: Path, key: str) -> tuple[str, dict[str, Any]]:
@@ -177,6 +166,32 @@ def _read_distances(reader: Reader, node: Node, path: Path) -> dict[str, float]:
     return found
 
 
+def _read_cluster(reader: Reader, node: Node, path: Path) -> dict[str, Any]:
+    """Parameters of a cluster manager; the paths of files and folders are relative to the topology file."""
+    found = {}
+    for name, _, value_node in reader.mapping(node, path, "parameters by name, such as {queue: streams}"):
+        value = reader.value(PARAMETER, value_node, (*path, name))
+        if value is REFUSED:
+            continue
+        if isinstance(value, str) and name.endswith(("_file", "_folder")) and reader.folder is not None:
+            value = str(reader.folder / value)
+        found[name] = value
+    return found
+
+
+def _read_settings(reader: Reader, node: Node, path: Path) -> dict[str, str]:
+    found = {}
+    for name, _, value_node in reader.mapping(node, path, "values by setting, such as {spark.ui.port: 0}"):
+        at = (*path, name)
+        if not name.startswith("spark."):
+            reader.refuse(value_node, at, "wrong-setting", f'expected a setting "spark.…", got {name!r}')
+            continue
+        value = reader.value(TEXT, value_node, at)
+        if value is not REFUSED:
+            found[name] = value
+    return found
+
+
 _HOURS = re.compile(r"^\s*(\d{1,2})(?::([0-5]\d))?\s*-\s*(\d{1,2})(?::([0-5]\d))?\s*$")
 
 
@@ -215,3 +230,5 @@ CHOICE = Form("a name, or {name: …, parameter: …}", _read_choice)
 WORKLOAD = Form("a name, or {name: …, parameter: …}", _read_workload)
 DISTANCES = Form("durations by site: {edge: 20 ms}", _read_distances)
 BLACKOUT = Form('a list of hours: ["22:00-06:00"]', _read_blackout)
+CLUSTER = Form("parameters by name: {queue: streams}", _read_cluster)
+SETTINGS = Form("values by setting: {spark.locality.wait: 0s}", _read_settings)

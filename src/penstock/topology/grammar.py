@@ -12,10 +12,12 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from penstock import quantities
 from penstock.errors import Mistake
+from penstock.topology.findings import Path
 from penstock.topology.forms import (
     AMOUNT,
     BLACKOUT,
     CHOICE,
+    CLUSTER,
     DISTANCES,
     DURATION,
     FLAG,
@@ -25,6 +27,7 @@ from penstock.topology.forms import (
     PARAMETER,
     PRICE,
     RATIO,
+    SETTINGS,
     TEXT,
     WHOLE,
     WHOLE_OR_NONE,
@@ -51,7 +54,6 @@ from penstock.topology.reading import (
     place_in_words,
     shown_node,
 )
-from penstock.topology.validation import Path
 
 
 def _read_service(reader: Reader, node: Node, path: Path) -> Service:
@@ -92,7 +94,12 @@ SOURCE_KEYS = (
 )
 OPERATOR_KEYS = (
     Key("inputs", "inputs", NAMES, "the sources and operators whose records it takes; required"),
-    Key("function", "function", TEXT, "`module:function` taking a DataFrame for each input and giving one"),
+    Key(
+        "function",
+        "function",
+        TEXT,
+        "`module:function` taking a DataFrame for each input and giving one, or `sql:SELECT … FROM {input}`",
+    ),
     Key("slo", "slo_s", DURATION, "the longest acceptable processing duration of one record"),
     Key("cores", "cores", NUMBER, "cores it needs for one record at a time"),
     Key("memory", "memory_mib", MEMORY, "memory it needs in each instance"),
@@ -136,15 +143,35 @@ UNIT_KEYS = (
     ),
     Key("slots", "slots", WHOLE, "parallel places inside one instance"),
     Key("channel", "channel", TEXT, "the channel its outgoing edges cross; by default the first"),
+    Key("max_slots", "max_slots", WHOLE_OR_NONE, "an instance may grow in place to this many slots"),
+    Key("slot_memory", "slot_memory_mib", MEMORY, "memory that each slot beyond `slots` adds"),
 )
 SITE_KEYS = (
     Key("provider", "provider", CHOICE, "who gives the hosts"),
     Key("btu", "btu_s", DURATION, "the billing time unit; every started one is paid whole"),
+    Key("minimum", "minimum_s", DURATION, "the least time a lease is paid for; by default one increment"),
+    Key("increment", "increment_s", DURATION, "the steps time is paid in after that; by default the BTU"),
     Key("flavours", "flavours", FLAVOURS, "the kinds of host it leases out"),
     Key("max_hosts", "max_hosts", WHOLE, "most hosts at a time"),
     Key("currency", "currency", TEXT, "the currency of its prices; by default the one they are written in"),
     Key("distance", "distance_s", DISTANCES, "one-way delay to other sites"),
-    Key("master", "master", TEXT, "the Spark master's URL, where the site is an existing cluster"),
+    Key(
+        "master",
+        "master",
+        TEXT,
+        "the master of an existing cluster: `spark://host:7077`, `yarn` or `k8s://https://host:6443`",
+    ),
+    Key("cluster", "cluster", CLUSTER, "parameters of the cluster manager behind the master (see below)"),
+    Key("settings", "settings", SETTINGS, "Spark settings of every application at the site"),
+    Key(
+        "storage",
+        "storage",
+        TEXT,
+        "what all machines of the existing cluster share: a folder, or a URL such as `hdfs://nn/penstock`",
+    ),
+    Key("core_hour", "core_hour", AMOUNT, "what one core of an instance costs for an hour at a `master`"),
+    Key("gib_hour", "gib_hour", AMOUNT, "what one GiB of an instance costs for an hour at a `master`"),
+    Key("budget", "budget", AMOUNT, "what leases may cost in 30 days; then none is added. 0: no limit"),
 )
 FLAVOUR_KEYS = (
     Key("cores", "cores", NUMBER, "cores of one host; required"),
@@ -176,6 +203,7 @@ LOOP_KEYS = (
     ),
     Key("advisory", "advisory", FLAG, "decide and record, but do nothing"),
     Key("penalty", "penalty", AMOUNT, "cost of one record that misses its SLO"),
+    Key("silence", "silence_s", DURATION, "a unit not heard of for so long hangs, and is started again"),
 )
 CHANNEL_MEANING = "`files` (the default) or `kafka`; every other key is an option of that kind"
 

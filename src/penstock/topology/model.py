@@ -8,12 +8,15 @@ so that a broken file can be described whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
+
+from penstock.topology.graph import in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Unit:
     operators: tuple[str, ...]
     sites: tuple[str, ...] = ()
     """Sites it may run at, in order of preference; none means every site."""
-    policy: Choice = Choice("threshold")
+    policy: Choice = Choice("auto")
     filter: Choice = Choice("none")
     min_instances: int = 1
     max_instances: int = 50
@@ -113,6 +116,24 @@ class Unit:
     """Parallel places inside one instance (executor cores on Spark)."""
     channel: str | None = None
     """The channel its outgoing edges cross; None means the topology's first."""
+    max_slots: int | None = None
+    """An instance may grow in place up to this many slots; None means that all have `slots`."""
+    slot_memory_mib: int = 0
+    """Memory that every slot beyond `slots` adds to an instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The size of one instance of a unit: what a plan places is what a plane starts."""
+
+    slots: int
+    """Parallel places inside it (executor cores on Spark)."""
+    cores: float
+    memory_mib: int
+
+    def fits(self, flavour: HostFlavour) -> bool:
+        """Whether an empty host of this flavour holds one."""
+        return flavour.cores >= self.cores and flavour.memory_mib >= self.memory_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +154,7 @@ class Site:
     name: str
     provider: Choice = Choice("simulated")
     btu_s: float = 3600.0
-    """The billing time unit: every started one is paid whole. 1 means per-second billing."""
+    """The billing time unit, which prices are for: every started one is paid whole."""
     flavours: tuple[HostFlavour, ...] = (HostFlavour("standard", 4.0, 7168, Decimal(6)),)
     max_hosts: int = 100
     currency: str = ""
@@ -141,9 +162,26 @@ class Site:
     """One-way delay to other sites, by name."""
     master: str | None = None
     """The Spark master's URL, where the site is an existing cluster."""
+    minimum_s: float | None = None
+    """The least time a lease is paid for; None means one increment."""
+    increment_s: float | None = None
+    """The steps in which time after the minimum is paid, each started one whole; None means the BTU."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster manager behind the master has to know, such as a queue or a namespace."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of every application at this site."""
+    storage: str | None = None
+    """What all of an existing cluster's machines share: a folder, or a URL of a distributed file system."""
+    core_hour: Decimal = Decimal(0)
+    """What one core of an instance costs for an hour, where hosts are the cluster manager's."""
+    gib_hour: Decimal = Decimal(0)
+    """What one GiB of an instance's memory costs for an hour, where hosts are the cluster manager's."""
+    budget: Decimal = Decimal(0)
+    """Most that leases may cost in 30 days before no further host is leased; 0 means no limit."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "distance_s", MappingProxyType(dict(self.distance_s)))
+        for name in ("distance_s", "cluster", "settings"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __hash__(self) -> int:
         return hash((self.name, self.provider, self.btu_s, self.flavours, self.max_hosts))
@@ -152,8 +190,31 @@ class Site:
         return (
             Site,
             (self.name, self.provider, self.btu_s, self.flavours, self.max_hosts, self.currency,
-             dict(self.distance_s), self.master),
+             dict(self.distance_s), self.master, self.minimum_s, self.increment_s, dict(self.cluster),
+             dict(self.settings), self.storage, self.core_hour, self.gib_hour, self.budget),
         )  # fmt: skip
+
+    @property
+    def step_s(self) -> float:
+        """The steps in which a lease is paid: the increment, or the whole billing time unit."""
+        return self.btu_s if self.increment_s is None else self.increment_s
+
+    @property
+    def least_steps(self) -> int:
+        """Steps a lease is paid for at least, however soon it ends."""
+        minimum_s = self.step_s if self.minimum_s is None else self.minimum_s
+        # 60 s of steps of 0.1 s must not become 601 for the last bit.
+        return max(1, math.ceil(minimum_s / self.step_s - 1e-9))
+
+    def price_per_step(self, flavour: HostFlavour) -> Decimal:
+        """What one step of a host costs."""
+        if self.increment_s is None:
+            return flavour.price_per_btu
+        return flavour.price_per_btu * Decimal(str(self.increment_s)) / Decimal(str(self.btu_s))
+
+    def first_price(self, flavour: HostFlavour) -> Decimal:
+        """What a lease costs as soon as it begins."""
+        return self.price_per_step(flavour) * self.least_steps
 
     def flavour(self, name: str) -> HostFlavour:
         """The flavour of this name; KeyError where the site has none."""
@@ -165,7 +226,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """The durable, replayable stream between units: `files` or `kafka`, with its options."""
+    """The durable, replayable stream between units: its kind, such as `files`, and its options."""
 
     name: str
     kind: str = "files"
@@ -210,6 +271,13 @@ class LoopSettings:
     """Decide and record, but do nothing."""
     penalty: Decimal = Decimal("0.0001")
     """Cost of one record that misses its SLO."""
+    silence_s: float = 120.0
+    """A unit that runs, or a controller, that was not heard of for so long hangs: it is started again."""
+
+    @property
+    def longest_signal_age_s(self) -> float:
+        """No policy decides on a signal older than this: four measurements were missed, or a decision."""
+        return max(4 * self.monitoring_s, self.provisioning_s)
 
 
 @dataclass(frozen=True)
@@ -280,8 +348,8 @@ class Topology:
     def operators_in_order(self) -> tuple[Operator, ...]:
         """Operators sorted so that each stands after its inputs (stable in the order of the file)."""
         known = self.operator_by_name
-        inputs = {o.name: tuple(name for name in o.inputs if name in known) for o in self.operators}
-        return tuple(known[name] for name in _sorted_by_inputs(inputs))
+        inputs = {operator.name: operator.inputs for operator in self.operators}
+        return tuple(known[name] for name in in_order(inputs))
 
     @cached_property
     def unit_inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -298,21 +366,54 @@ class Topology:
     @cached_property
     def units_in_order(self) -> tuple[Unit, ...]:
         """Units sorted so that each stands after the units it takes records from."""
-        return tuple(self.unit_by_name[name] for name in _sorted_by_inputs(self.unit_inputs))
+        return tuple(self.unit_by_name[name] for name in in_order(self.unit_inputs))
 
     def sites_of(self, unit: str) -> tuple[Site, ...]:
         """The sites a unit may run at, in order of preference."""
         names = self.unit_by_name[unit].sites
         return tuple(self.site_by_name[name] for name in names) if names else self.sites
 
-    def unit_cores(self, unit: str) -> float:
-        """Cores one instance needs: its slots times the hungriest operator (they run in turn)."""
+    def unit_shape(self, unit: str, slots: int | None = None) -> Shape:
+        """The size of one instance, the one place everybody takes it from; of so many slots, where given.
+
+        Cores: its slots times the hungriest operator (they run in turn). Memory: the sum over its operators,
+        which are all loaded at once, and what further slots add.
+        """
+        known = self._shapes.get((unit, slots))
+        if known is None:
+            found = self.unit_by_name[unit]
+            operators = [self.operator_by_name[name] for name in found.operators]
+            number = found.slots if slots is None else slots
+            cores = number * max(operator.cores for operator in operators)
+            memory_mib = sum(operator.memory_mib for operator in operators)
+            known = Shape(number, cores, memory_mib + max(0, number - found.slots) * found.slot_memory_mib)
+            self._shapes[unit, slots] = known
+        return known
+
+    def slots_of(self, unit: str, cores: float) -> int:
+        """The slots of an instance of the unit that has so many cores."""
+        shape = self.unit_shape(unit)
+        if cores == shape.cores:
+            return shape.slots
+        return max(1, round(cores * shape.slots / shape.cores)) if shape.cores > 0 else shape.slots
+
+    def most_slots(self, unit: str) -> int:
+        """The slots an instance of the unit may grow to."""
         found = self.unit_by_name[unit]
-        return found.slots * max(self.operator_by_name[name].cores for name in found.operators)
+        return found.slots if found.max_slots is None else max(found.slots, found.max_slots)
+
+    @cached_property
+    def _shapes(self) -> dict[tuple[str, int | None], Shape]:
+        """Sizes that were asked for: planners ask a thousand times a tick."""
+        return {}
+
+    def unit_cores(self, unit: str) -> float:
+        """Cores one instance needs; see `unit_shape`."""
+        return self.unit_shape(unit).cores
 
     def unit_memory_mib(self, unit: str) -> int:
-        """Memory one instance needs: the sum over its operators, which are all loaded at once."""
-        return sum(self.operator_by_name[name].memory_mib for name in self.unit_by_name[unit].operators)
+        """Memory one instance needs; see `unit_shape`."""
+        return self.unit_shape(unit).memory_mib
 
     def unit_slo_s(self, unit: str) -> float:
         """The unit's SLO: the longest sum of operator SLOs along a path inside it."""
@@ -328,17 +429,3 @@ class Topology:
             longest[operator.name] = operator.slo_s + max(before, default=0.0)
             result[own] = max(result.get(own, 0.0), longest[operator.name])
         return result
-
-
-def _sorted_by_inputs(inputs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Names sorted so that each follows its inputs, otherwise in the given order; cycles are cut last."""
-    order: list[str] = []
-    placed: set[str] = set()
-    remaining = list(inputs)
-    while remaining:
-        ready = [name for name in remaining if all(i in placed or i not in inputs for i in inputs[name])]
-        chosen = ready or remaining[:1]
-        order.extend(chosen)
-        placed.update(chosen)
-        remaining = [name for name in remaining if name not in placed]
-    return tuple(order)

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from penstock.choosing import nearest
-from penstock.errors import Mistake
-from penstock.topology.validation import Path
+from penstock.errors import Mistake, TopologyError
+from penstock.topology.findings import Path
 
 
 class RefusedError(Exception):
@@ -45,6 +45,45 @@ class Key:
 
 Grammar: TypeAlias = Mapping[str, Sequence[Key]]
 """Every key, by the section it belongs to."""
+
+
+MOST_VALUES = 100_000
+"""Values a file may hold, each counted as often as an alias repeats it."""
+MOST_HINTS = 200
+DEEPEST = 50
+"""Levels of nesting: a topology needs six."""
+
+
+def refuse_bombs(node: Node, file: str | None) -> None:
+    """TopologyError for what would be read without end: aliases that repeat each other, or themselves.
+
+    A file of a few lines can stand for billions of values (each alias ten of the one before). Nodes are
+    shared, so the values are counted without visiting them.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+
+    def wrong(at: Node, message: str) -> TopologyError:
+        return TopologyError([Mistake(message, file, line_of(at), "bad-yaml")])
+
+    def size(at: Node, around: tuple[int, ...]) -> tuple[int, int]:
+        """Values in a node, and levels of nesting."""
+        if isinstance(at, ScalarNode):
+            return 1, 0
+        if id(at) in around:
+            raise wrong(at, "an alias (*name) refers to what it stands in; expected a value without it")
+        if id(at) not in sizes:
+            parts = [part for pair in at.value for part in pair] if isinstance(at, MappingNode) else at.value
+            inner = [size(part, (*around, id(at))) for part in parts]
+            values = 1 + sum(count for count, _ in inner)
+            depth = 1 + max((levels for _, levels in inner), default=0)
+            if values > MOST_VALUES:
+                raise wrong(at, f"more than {MOST_VALUES:,} values, counted with what aliases repeat")
+            if depth > DEEPEST:
+                raise wrong(at, f"nested deeper than {DEEPEST} levels, counted with what aliases repeat")
+            sizes[id(at)] = values, depth
+        return sizes[id(at)]
+
+    size(node, ())
 
 
 class Reader:
@@ -113,9 +152,9 @@ class Reader:
         for name, key_node, value_node in self.mapping(node, path, expected):
             key = known.get(name)
             if key is None:
-                self.note(
-                    key_node, path, "unknown-key", f'unknown key "{name}"{_meant(name, known, self.grammar)}'
-                )
+                # A file with hundreds of mistakes is no topology: hints would only take their time.
+                hint = _meant(name, known, self.grammar) if len(self.mistakes) < MOST_HINTS else ""
+                self.note(key_node, path, "unknown-key", f'unknown key "{name}"{hint}')
                 continue
             value = self.value(key.form, value_node, (*path, name))
             if value is not REFUSED:

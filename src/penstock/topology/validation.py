@@ -7,7 +7,7 @@ whoever knows them passes them in (`Known`); without them their names are not ch
 
 from __future__ import annotations
 
-import math
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,19 +15,52 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from penstock.choosing import nearest
-from penstock.errors import ConfigurationError, Mistake
-from penstock.topology.model import Choice, Site, Topology, Unit
-
-Path: TypeAlias = tuple[str, ...]
-"""Where in the file something stands, such as `("operators", "parse", "slo")`."""
+from penstock.choosing import Registry, nearest
+from penstock.errors import Mistake
+from penstock.quantities import LONGEST_S, shown
+from penstock.topology.findings import Findings, Path, sorted_mistakes
+from penstock.topology.model import Choice, Sink, Topology, Unit
+from penstock.topology.sizes import check_room, check_whole_cores
+from penstock.topology.wiring import check_wiring
 
 SERVICE_SHAPES = ("lognormal", "exponential", "deterministic")
 ERROR_REACTIONS = ("stop", "skip", "retry")
 CHANNEL_KINDS: Mapping[str, None] = MappingProxyType({"files": None, "kafka": None})
 
-_FUNCTION = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
-_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+_SQL = re.compile(r"sql:\s*\S.*", re.DOTALL)
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_FOLDER = re.compile(r"(jsonl|parquet):[^\x00-\x1f\x7f]{0,1024}")
+"""A built-in sink with its folder."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+LONGEST_NAME = 64
+"""Names become parts of folders, topics and addresses, which have limits of their own."""
+MOST_INSTANCES = 10_000
+MOST_SLOTS = 1_024
+MOST_HOSTS = 100_000
+MOST_CORES = 100_000.0
+MOST_RATIO = 1e6
+LEAST_INTERVAL_S = 0.001
+"""The shortest time between two observations or decisions: what is shorter was not meant."""
+LEAST_SILENCE_S = 5.0
+"""The shortest silence that can mean something: units report once a second, and Java pauses."""
+
+
+def bad_name(name: str) -> str | None:
+    """What is wrong with a name, or None: names become folders, which they must not leave."""
+    if len(name) > LONGEST_NAME:
+        return f"expected a name of at most {LONGEST_NAME} characters, got {len(name)}"
+    if not _NAME.fullmatch(name):
+        return "expected a name of letters, digits, _ . or -, the first a letter, a digit or _"
+    return None
+
+
+def _result_folder(sink: Sink) -> str | None:
+    """The folder a built-in sink writes into; None for any other sink."""
+    if sink.function is None or not _FOLDER.fullmatch(sink.function):
+        return None
+    return posixpath.normpath(sink.function.partition(":")[2] or sink.name)
+
 
 Names: TypeAlias = Mapping[str, Collection[str] | None]
 """Known names, each with its parameters; None for parameters means that any are allowed."""
@@ -37,14 +70,13 @@ Names: TypeAlias = Mapping[str, Collection[str] | None]
 class Known:
     """What may be chosen by name; None for a kind means that its names are not checked."""
 
-    policies: Names | None = None
-    filters: Names | None = None
-    providers: Names | None = None
-    workloads: Names | None = None
-    channels: Names | None = field(default_factory=lambda: CHANNEL_KINDS)
-    makers: Mapping[str, Callable[[Choice], object]] = field(default_factory=dict)
-    """For a kind ("policy", "filter", "provider", "workload"), what makes the chosen thing: a
-    ConfigurationError it raises is a mistake of the file."""
+    policies: Registry | None = None
+    filters: Registry | None = None
+    providers: Registry | None = None
+    workloads: Registry | None = None
+    channels: Registry | Names | None = field(default_factory=lambda: CHANNEL_KINDS)
+    rules: Sequence[Callable[[Topology], Iterable[tuple[Path, str, str]]]] = ()
+    """What else must hold, as rooms below know it: each gives mistakes as (place, code, message)."""
 
 
 NOTHING_KNOWN = Known()
@@ -62,73 +94,19 @@ def find_mistakes(
 
     `already` names places whose mistakes were told before, so that their consequences are not told too.
     """
-    finder = _Finder(topology, known, file, lines or {}, frozenset(already))
+    finder = _Finder(Findings(topology, file, lines, already), known)
     finder.find()
-    return sorted_mistakes(finder.mistakes)
-
-
-def sorted_mistakes(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-    """Mistakes in the order of their lines, each one once."""
-    return tuple(sorted(dict.fromkeys(mistakes), key=lambda m: (m.line is None, m.line or 0, m.message)))
-
-
-def find_cycles(inputs: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Cycles that share no node, each in the direction records flow, starting at its first node given."""
-    place = {name: i for i, name in enumerate(inputs)}
-    remaining = {name: {i: None for i in names if i in inputs} for name, names in inputs.items()}
-    found: list[tuple[str, ...]] = []
-    while remaining := _on_or_behind_cycles(remaining):
-        # Every node left has an input left: walking back must come to a node a second time.
-        walk = [next(iter(remaining))]
-        while (before := next(iter(remaining[walk[-1]]))) not in walk:
-            walk.append(before)
-        cycle = walk[walk.index(before) :][::-1]
-        first = min(range(len(cycle)), key=lambda i: place[cycle[i]])
-        found.append(tuple(cycle[first:] + cycle[:first]))
-        for name in cycle:
-            del remaining[name]
-    return tuple(found)
-
-
-def _on_or_behind_cycles(inputs: Mapping[str, Mapping[str, None]]) -> dict[str, dict[str, None]]:
-    """What is left after taking away, again and again, whatever has no input left."""
-    waits = {name: {i: None for i in names if i in inputs} for name, names in inputs.items()}
-    takers: dict[str, list[str]] = {}
-    for name, names in waits.items():
-        for wanted in names:
-            takers.setdefault(wanted, []).append(name)
-    ready = [name for name, names in waits.items() if not names]
-    while ready:
-        name = ready.pop()
-        del waits[name]
-        for taker in takers.get(name, ()):
-            del waits[taker][name]
-            if not waits[taker]:
-                ready.append(taker)
-    return waits
+    return sorted_mistakes(finder.findings.mistakes)
 
 
 class _Finder:
-    """One search: the topology, what is known, where things stand, and the mistakes so far."""
+    """The checks of names, values, choices and sections, one method each."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        known: Known,
-        file: str | None,
-        lines: Mapping[Path, int],
-        already: frozenset[Path],
-    ) -> None:
-        self.topology = topology
+    def __init__(self, findings: Findings, known: Known) -> None:
+        self.findings = findings
         self.known = known
-        self.file = file
-        self.lines = lines
-        self.already = already
-        self.mistakes: list[Mistake] = []
-        self.cyclic = False
-        self.written = {path[:2] for path in lines}
-        self.operators = {operator.name: operator for operator in topology.operators}
-        self.sites = {site.name: site for site in topology.sites}
+        self.topology = findings.topology
+        self.tell = findings.tell
 
     def find(self) -> None:
         """Look at everything, from names to sizes."""
@@ -136,19 +114,16 @@ class _Finder:
         self._sources()
         self._operators()
         self._sinks()
-        self._graph()
+        check_wiring(self.findings)
         self._units()
         self._sites()
+        check_whole_cores(self.findings)
         self._channels()
         self._latency_bounds()
         self._loop()
-
-    def tell(self, path: Path, code: str, message: str) -> None:
-        """Note a mistake at the line of the path, or of the nearest thing around it."""
-        if path in self.already:
-            return
-        line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), None)
-        self.mistakes.append(Mistake(message, self.file, line, code))
+        for rule in self.known.rules:
+            for path, code, message in rule(self.topology):
+                self.tell(path, code, message)
 
     # Names
 
@@ -162,6 +137,9 @@ class _Finder:
             ("site", "sites", [site.name for site in topology.sites]),
             ("channel", "channels", [channel.name for channel in topology.channels]),
         )
+        wrong = bad_name(topology.name.replace(" ", "_"))
+        if wrong is not None:
+            self.tell(("name",), "bad-name", f"the topology's name {shown(topology.name)}: {wrong}")
         for kind, section, names in kinds:
             if not names and section in ("sources", "operators", "sites", "channels"):
                 self.tell((section,), "missing", f"a topology needs at least one {kind}, got none")
@@ -177,12 +155,9 @@ class _Finder:
                         "doubled-name",
                         f'{kind} "{name}" is there {count} times; give each {kind} a name of its own{hint}',
                     )
-                if not _NAME.match(name):
-                    self.tell(
-                        (section, name),
-                        "bad-name",
-                        f"{kind} {name!r}: expected a name of letters, digits, _ . or -",
-                    )
+                wrong = bad_name(name)
+                if wrong is not None:
+                    self.tell((section, name), "bad-name", f"{kind} {shown(name)}: {wrong}")
         # Sources, operators and sinks share one space of names: inputs refer to them without a kind.
         seen: dict[str, str] = {}
         for kind, section, names in kinds[:3]:
@@ -196,62 +171,15 @@ class _Finder:
                     )
                 seen.setdefault(name, kind)
 
-    # Values
-
-    def _positive(self, path: Path, what: str, value: float, shown: str = "") -> None:
-        if not (value > 0 and math.isfinite(value)):
-            self.tell(path, "not-positive", f"{what}: expected more than 0, got {shown or f'{value:g}'}")
-
-    def _not_negative(self, path: Path, what: str, value: float) -> None:
-        if not (value >= 0 and math.isfinite(value)):
-            self.tell(path, "negative", f"{what}: expected 0 or more, got {value:g}")
-
-    def _at_least(self, path: Path, what: str, value: int | None, least: int) -> None:
-        if value is not None and value < least:
-            self.tell(path, "out-of-range", f"{what}: expected {least} or more, got {value}")
-
-    def _one_of(self, path: Path, what: str, value: str, known: Collection[str]) -> None:
-        if value not in known:
-            self.tell(path, "unknown-value", f'{what}: unknown "{value}"{nearest(value, known)}')
-
-    def _function(self, path: Path, what: str, function: str | None) -> None:
-        if function is not None and not _FUNCTION.match(function):
-            self.tell(
-                path, "bad-function", f'{what}: expected a function as "module:function", got {function!r}'
-            )
-
-    def _choice(self, path: Path, what: str, kind: str, choice: Choice, known: Names | None) -> None:
+    def _choice(self, path: Path, what: str, choice: Choice, known: Registry | None) -> None:
         """A name out of a registry and its parameters."""
-        if path in self.already:
+        if known is None or path in self.findings.already:
             return
-        right = True
-        if known is not None:
-            if choice.name not in known:
-                self.tell(
-                    path,
-                    f"unknown-{kind}",
-                    f'{what}: unknown {kind} "{choice.name}"{nearest(choice.name, known)}',
-                )
-                return
-            parameters = known[choice.name]
-            for parameter in choice.parameters:
-                if parameters is not None and parameter not in parameters:
-                    right = False
-                    self.tell(
-                        (*path, parameter),
-                        "unknown-parameter",
-                        f'{what}: {kind} "{choice.name}" has no parameter "{parameter}"'
-                        f"{nearest(parameter, parameters)}",
-                    )
-        maker = self.known.makers.get(kind)
-        if maker is None or not right or any((*path, p) in self.already for p in choice.parameters):
+        if any((*path, parameter) in self.findings.already for parameter in choice.parameters):
             return
-        try:
-            maker(choice)
-        except (ConfigurationError, TypeError, ValueError) as error:
-            # A dataclass may compare a text with a number before it finds words for it.
-            about = "" if str(error).startswith(f"{kind} ") else f'{kind} "{choice.name}": '
-            self.tell(path, "bad-parameter", f"{what}: {about}{error}")
+        for wrong in known.mistakes(choice.name, choice.parameters):
+            at = path if wrong.parameter is None else (*path, wrong.parameter)
+            self.tell(at, wrong.code, f"{what}: {wrong.message}")
 
     # Sections
 
@@ -259,136 +187,80 @@ class _Finder:
         for source in self.topology.sources:
             path, what = ("sources", source.name), f'source "{source.name}"'
             self._function((*path, "function"), f"{what}, function", source.function)
-            self._positive((*path, "share"), f"{what}, share", source.share)
+            self.findings.positive((*path, "share"), f"{what}, share", source.share, MOST_RATIO)
             if source.workload is not None:
-                self._choice((*path, "workload"), what, "workload", source.workload, self.known.workloads)
+                self._choice((*path, "workload"), what, source.workload, self.known.workloads)
 
     def _operators(self) -> None:
         for operator in self.topology.operators:
             path, what = ("operators", operator.name), f'operator "{operator.name}"'
-            self._function((*path, "function"), f"{what}, function", operator.function)
-            self._positive((*path, "slo"), f"{what}, slo", operator.slo_s, f"{operator.slo_s:g} s")
-            self._positive((*path, "cores"), f"{what}, cores", operator.cores)
-            self._positive((*path, "memory"), f"{what}, memory", operator.memory_mib)
-            self._not_negative((*path, "ratio"), f"{what}, ratio", operator.ratio)
-            self._one_of((*path, "on_error"), f"{what}, on_error", operator.on_error, ERROR_REACTIONS)
+            if operator.function is None or not _SQL.fullmatch(operator.function):
+                self._function((*path, "function"), f"{what}, function", operator.function)
+            self.findings.positive((*path, "slo"), f"{what}, slo", operator.slo_s, LONGEST_S, " s")
+            self.findings.positive((*path, "cores"), f"{what}, cores", operator.cores, MOST_CORES)
+            self.findings.positive((*path, "memory"), f"{what}, memory", operator.memory_mib)
+            self.findings.not_negative((*path, "ratio"), f"{what}, ratio", operator.ratio, MOST_RATIO)
+            self.findings.one_of((*path, "on_error"), f"{what}, on_error", operator.on_error, ERROR_REACTIONS)
             if operator.service is not None:
                 service, at = operator.service, (*path, "service")
-                self._positive((*at, "mean"), f"{what}, mean service time", service.mean_s)
-                self._not_negative((*at, "cv"), f"{what}, cv of the service time", service.cv)
-                self._one_of(
+                self.findings.positive((*at, "mean"), f"{what}, mean service time", service.mean_s)
+                self.findings.not_negative((*at, "cv"), f"{what}, cv of the service time", service.cv, 100.0)
+                self.findings.one_of(
                     (*at, "shape"), f"{what}, shape of the service time", service.shape, SERVICE_SHAPES
                 )
 
     def _sinks(self) -> None:
+        writers: dict[str, str] = {}
         for sink in self.topology.sinks:
-            self._function(("sinks", sink.name, "function"), f'sink "{sink.name}", function', sink.function)
-
-    # The graph
-
-    def _graph(self) -> None:
-        topology = self.topology
-        sources = {source.name for source in topology.sources}
-        emitting = sources | set(self.operators)
-        sinks = {sink.name for sink in topology.sinks}
-        takers = [("operators", "operator", o.name, o.inputs) for o in topology.operators]
-        takers += [("sinks", "sink", k.name, k.inputs) for k in topology.sinks]
-        broken: set[str] = set()
-        for section, kind, name, inputs in takers:
-            path = (section, name, "inputs")
-            for i, wanted in enumerate(inputs):
-                at = (*path, str(i))
-                if wanted not in emitting:
-                    broken.add(name)
-                    reason = (
-                        " is a sink, which emits nothing; expected a source or an operator"
-                        if wanted in sinks
-                        else f" is neither a source nor an operator{nearest(wanted, emitting - {name})}"
-                    )
-                    self.tell(at, "dangling-input", f'{kind} "{name}": its input "{wanted}"{reason}')
-                elif wanted in inputs[:i]:
-                    self.tell(at, "doubled-name", f'{kind} "{name}": its input "{wanted}" is there twice')
-            if not inputs and kind == "sink":
+            path = ("sinks", sink.name, "function")
+            folder = _result_folder(sink)
+            if folder is None:
+                self._function(path, f'sink "{sink.name}", function', sink.function)
+            if folder is not None and folder in writers:
                 self.tell(
-                    path, "dangling-input", f'sink "{name}" names no input; expected inputs: [an operator]'
+                    path,
+                    "shared-folder",
+                    f'sink "{sink.name}": two sinks write to one folder, "{folder}" is written by sink '
+                    f'"{writers[folder]}" already; each would drop the other\'s records: give it its own',
                 )
-        inputs_of = {operator.name: operator.inputs for operator in topology.operators}
-        cycles = find_cycles(inputs_of)
-        self.cyclic = bool(cycles)
-        for cycle in cycles:
-            self.tell(
-                ("operators", cycle[0], "inputs"),
-                "cycle",
-                f"the operators form a cycle: {' → '.join((*cycle, cycle[0]))}; remove one of these inputs",
-            )
-        broken.update(name for cycle in cycles for name in cycle)
-        reached = self._downstream(sources)
-        explained = self._downstream(broken) | broken
-        for operator in topology.operators:
-            path = ("operators", operator.name, "inputs")
-            if operator.name in reached or operator.name in explained or path in self.already:
-                continue
-            why = (
-                "none of its inputs is reached either"
-                if operator.inputs
-                else "it names no input; expected inputs: [a source or an operator]"
-            )
-            self.tell(
-                path, "unreachable", f'operator "{operator.name}" is not reached from any source: {why}'
-            )
-        taken = {wanted for _, _, _, inputs in takers for wanted in inputs}
-        for source in topology.sources:
-            if source.name not in taken and not broken and ("operators",) not in self.already:
-                self.tell(
-                    ("sources", source.name),
-                    "unused-source",
-                    f'source "{source.name}": nothing takes its records; name it as an input or remove it',
-                )
+            elif folder is not None:
+                writers[folder] = sink.name
 
-    def _downstream(self, names: Iterable[str]) -> set[str]:
-        """Every operator reached from these names."""
-        successors: dict[str, list[str]] = {}
-        for operator in self.topology.operators:
-            for wanted in operator.inputs:
-                successors.setdefault(wanted, []).append(operator.name)
-        reached: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            for name in successors.get(waiting.pop(), ()):
-                if name not in reached:
-                    reached.add(name)
-                    waiting.append(name)
-        return reached
+    def _function(self, path: Path, what: str, function: str | None) -> None:
+        if function is not None and not _FUNCTION.fullmatch(function):
+            self.tell(
+                path, "bad-function", f'{what}: expected a function as "module:function", got {function!r}'
+            )
 
     # Units and sites
 
     def _units(self) -> None:
         taken: dict[str, str] = {}
         for unit in self.topology.units:
-            path, what = self._unit_path(unit), f'unit "{unit.name}"'
+            path, what = self.findings.unit_path(unit), f'unit "{unit.name}"'
             if not unit.operators:
                 self.tell((*path, "operators"), "missing", f"{what} has no operators; expected at least one")
             for i, name in enumerate(unit.operators):
                 at = (*path, "operators", str(i))
-                if name not in self.operators:
+                if name not in self.findings.operators:
                     self.tell(
                         at,
                         "unknown-name",
-                        f'{what}: unknown operator "{name}"{nearest(name, self.operators)}',
+                        f'{what}: unknown operator "{name}"{nearest(name, self.findings.operators)}',
                     )
                 elif name in taken:
                     where = "twice in it" if taken[name] == unit.name else f'in unit "{taken[name]}" already'
                     self.tell(at, "doubled-name", f'{what}: operator "{name}" is {where}; one unit only')
                 taken.setdefault(name, unit.name)
             for i, name in enumerate(unit.sites):
-                if name not in self.sites:
+                if name not in self.findings.sites:
                     self.tell(
                         (*path, "sites", str(i)),
                         "unknown-name",
-                        f'{what}: unknown site "{name}"{nearest(name, self.sites)}',
+                        f'{what}: unknown site "{name}"{nearest(name, self.findings.sites)}',
                     )
-            self._choice((*path, "policy"), what, "policy", unit.policy, self.known.policies)
-            self._choice((*path, "filter"), what, "filter", unit.filter, self.known.filters)
+            self._choice((*path, "policy"), what, unit.policy, self.known.policies)
+            self._choice((*path, "filter"), what, unit.filter, self.known.filters)
             self._bounds(path, what, unit)
             channels = {channel.name for channel in self.topology.channels}
             if unit.channel is not None and unit.channel not in channels:
@@ -397,18 +269,16 @@ class _Finder:
                     "unknown-channel",
                     f'{what}: unknown channel "{unit.channel}"{nearest(unit.channel, channels)}',
                 )
-            self._size(path, what, unit)
-        self._unit_cycles()
-
-    def _unit_path(self, unit: Unit) -> Path:
-        """Where a unit stands; one that an operator got by itself stands where the operator does."""
-        written = ("units", unit.name)
-        return written if written in self.written or not unit.operators else ("operators", unit.operators[0])
+            check_room(self.findings, unit)
 
     def _bounds(self, path: Path, what: str, unit: Unit) -> None:
-        self._at_least((*path, "slots"), f"{what}, slots", unit.slots, 1)
-        self._at_least((*path, "min_instances"), f"{what}, min_instances", unit.min_instances, 0)
-        self._at_least((*path, "max_instances"), f"{what}, max_instances", unit.max_instances, 1)
+        within = self.findings.within
+        within((*path, "slots"), f"{what}, slots", unit.slots, 1, MOST_SLOTS)
+        if unit.max_slots is not None:
+            least = max(1, unit.slots)
+            within((*path, "max_slots"), f"{what}, max_slots", unit.max_slots, least, MOST_SLOTS)
+        within((*path, "min_instances"), f"{what}, min_instances", unit.min_instances, 0, MOST_INSTANCES)
+        within((*path, "max_instances"), f"{what}, max_instances", unit.max_instances, 1, MOST_INSTANCES)
         if unit.min_instances > unit.max_instances >= 1:
             self.tell(
                 (*path, "min_instances"),
@@ -424,53 +294,22 @@ class _Finder:
                 f"got {unit.initial_instances}",
             )
 
-    def _size(self, path: Path, what: str, unit: Unit) -> None:
-        """Whether some host of an allowed site can hold one instance."""
-        members = [self.operators[name] for name in unit.operators if name in self.operators]
-        allowed = [self.sites[name] for name in unit.sites if name in self.sites]
-        if not unit.sites:
-            allowed = list(self.topology.sites)
-        flavours = [flavour for site in allowed for flavour in site.flavours]
-        if not members or not flavours:
-            return
-        cores = unit.slots * max(operator.cores for operator in members)
-        memory_mib = sum(operator.memory_mib for operator in members)
-        if any(f.cores >= cores and f.memory_mib >= memory_mib for f in flavours):
-            return
-        biggest = max(flavours, key=lambda f: (f.cores, f.memory_mib))
-        self.tell(
-            path,
-            "too-big",
-            f"{what}: one instance needs {cores:g} cores and {memory_mib} MiB, more than any host of "
-            f'{_listed("site", allowed)} has (the biggest, "{biggest.name}": {biggest.cores:g} cores, '
-            f"{biggest.memory_mib} MiB); allow another site, offer a bigger flavour or need less",
-        )
-
-    def _unit_cycles(self) -> None:
-        """Units that wait for each other although their operators do not."""
-        unit_of = {name: unit.name for unit in self.topology.units for name in unit.operators}
-        inputs: dict[str, list[str]] = {unit.name: [] for unit in self.topology.units}
-        for operator in self.topology.operators:
-            own = unit_of.get(operator.name)
-            for wanted in operator.inputs:
-                other = unit_of.get(wanted)
-                if own is not None and other is not None and other != own:
-                    inputs[own].append(other)
-        # Operators in a circle are told as such, and their units would only say it again.
-        for cycle in () if self.cyclic else find_cycles(inputs):
-            self.tell(
-                ("units", cycle[0]),
-                "unit-cycle",
-                f"the units form a cycle: {' → '.join((*cycle, cycle[0]))}; "
-                "put their operators into one unit, or cut them elsewhere",
-            )
-
     def _sites(self) -> None:
         for site in self.topology.sites:
             path, what = ("sites", site.name), f'site "{site.name}"'
-            self._choice((*path, "provider"), what, "provider", site.provider, self.known.providers)
-            self._positive((*path, "btu"), f"{what}, btu", site.btu_s, f"{site.btu_s:g} s")
-            self._at_least((*path, "max_hosts"), f"{what}, max_hosts", site.max_hosts, 1)
+            self._choice((*path, "provider"), what, site.provider, self.known.providers)
+            for key, span_s in (
+                ("btu", site.btu_s), ("minimum", site.minimum_s), ("increment", site.increment_s)
+            ):  # fmt: skip
+                if span_s is not None:
+                    self.findings.positive((*path, key), f"{what}, {key}", span_s, LONGEST_S, " s")
+            for key, price in (
+                ("core_hour", site.core_hour),
+                ("gib_hour", site.gib_hour),
+                ("budget", site.budget),
+            ):
+                self.findings.not_negative((*path, key), f"{what}, {key}", float(price))
+            self.findings.within((*path, "max_hosts"), f"{what}, max_hosts", site.max_hosts, 1, MOST_HOSTS)
             if not site.flavours:
                 self.tell((*path, "flavours"), "missing", f"{what} has no flavours; expected at least one")
             for name, count in Counter(flavour.name for flavour in site.flavours).items():
@@ -480,18 +319,20 @@ class _Finder:
                     )
             for flavour in site.flavours:
                 at, which = (*path, "flavours", flavour.name), f'{what}, flavour "{flavour.name}"'
-                self._positive((*at, "cores"), f"{which}, cores", flavour.cores)
-                self._positive((*at, "memory"), f"{which}, memory", flavour.memory_mib)
-                self._not_negative((*at, "price"), f"{which}, price", float(flavour.price_per_btu))
-                self._at_least((*at, "max_hosts"), f"{which}, max_hosts", flavour.max_hosts, 1)
+                self.findings.positive((*at, "cores"), f"{which}, cores", flavour.cores, MOST_CORES)
+                self.findings.positive((*at, "memory"), f"{which}, memory", flavour.memory_mib)
+                self.findings.not_negative((*at, "price"), f"{which}, price", float(flavour.price_per_btu))
+                self.findings.within(
+                    (*at, "max_hosts"), f"{which}, max_hosts", flavour.max_hosts, 1, MOST_HOSTS
+                )
             for other, distance_s in site.distance_s.items():
                 at = (*path, "distance", other)
-                self._not_negative(at, f'{what}, distance to "{other}"', distance_s)
-                if other not in self.sites:
+                self.findings.not_negative(at, f'{what}, distance to "{other}"', distance_s)
+                if other not in self.findings.sites:
                     self.tell(
                         at,
                         "unknown-name",
-                        f'{what}: distance to unknown site "{other}"{nearest(other, self.sites)}',
+                        f'{what}: distance to unknown site "{other}"{nearest(other, self.findings.sites)}',
                     )
 
         currencies = {site.currency: site for site in self.topology.sites if site.currency}
@@ -505,11 +346,25 @@ class _Finder:
             )
 
     def _channels(self) -> None:
+        known = self.known.channels
         for channel in self.topology.channels:
-            choice = Choice(channel.kind, channel.options)
-            path = ("channels", channel.name)
-            at = (*path, "kind") if (*path, "kind") in self.lines else path
-            self._choice(at, f'channel "{channel.name}"', "channel", choice, self.known.channels)
+            path, what = ("channels", channel.name), f'channel "{channel.name}"'
+            at = (*path, "kind") if (*path, "kind") in self.findings.lines else path
+            if known is None or isinstance(known, Registry):
+                self._choice(at, what, Choice(channel.kind, channel.options), known)
+            elif channel.kind not in known:
+                hint = nearest(channel.kind, known)
+                self.tell(at, "unknown-channel", f'{what}: unknown channel "{channel.kind}"{hint}')
+            else:
+                self._options(path, what, channel.kind, channel.options, known[channel.kind])
+
+    def _options(
+        self, path: Path, what: str, kind: str, options: Iterable[str], known: Collection[str] | None
+    ) -> None:
+        for option in options:
+            if known is not None and option not in known:
+                message = f'{what}: channel "{kind}" has no parameter "{option}"{nearest(option, known)}'
+                self.tell((*path, option), "unknown-parameter", message)
 
     def _latency_bounds(self) -> None:
         sources = {source.name for source in self.topology.sources}
@@ -517,7 +372,7 @@ class _Finder:
         ends = {o.name for o in self.topology.operators if not self.topology.successors.get(o.name)}
         for i, bound in enumerate(self.topology.latency_bounds):
             path, what = ("latency_bounds", str(i)), "latency bound"
-            self._positive((*path, "bound"), what, bound.bound_s, f"{bound.bound_s:g} s")
+            self.findings.positive((*path, "bound"), what, bound.bound_s, LONGEST_S, " s")
             if bound.source is not None and bound.source not in sources:
                 self.tell(
                     (*path, "source"),
@@ -533,12 +388,23 @@ class _Finder:
 
     def _loop(self) -> None:
         loop = self.topology.loop
-        self._positive(("loop", "monitoring"), "loop, monitoring", loop.monitoring_s)
-        self._positive(("loop", "provisioning"), "loop, provisioning", loop.provisioning_s)
-        self._not_negative(("loop", "cooldown"), "loop, cooldown", loop.cooldown_s)
-        self._at_least(("loop", "largest_step"), "loop, largest_step", loop.largest_step, 1)
-        self._at_least(("loop", "hold_backlog"), "loop, hold_backlog", loop.hold_backlog, 0)
-        self._not_negative(("loop", "penalty"), "loop, penalty", float(loop.penalty))
+        for key, value_s in (("monitoring", loop.monitoring_s), ("provisioning", loop.provisioning_s)):
+            self.findings.positive(("loop", key), f"loop, {key}", value_s)
+            if 0 < value_s < LEAST_INTERVAL_S:
+                self.tell(
+                    ("loop", key),
+                    "out-of-range",
+                    f"loop, {key}: expected {LEAST_INTERVAL_S * 1000:g} ms or more, got {value_s:g} s",
+                )
+        self.findings.not_negative(("loop", "cooldown"), "loop, cooldown", loop.cooldown_s)
+        self.findings.within(
+            ("loop", "largest_step"), "loop, largest_step", loop.largest_step, 1, MOST_INSTANCES
+        )
+        self.findings.within(("loop", "hold_backlog"), "loop, hold_backlog", loop.hold_backlog, 0, 10**12)
+        if loop.silence_s < LEAST_SILENCE_S:
+            problem = f"expected {LEAST_SILENCE_S:g} s or more, got {loop.silence_s:g} s"
+            self.tell(("loop", "silence"), "out-of-range", f"loop, silence: {problem}")
+        self.findings.not_negative(("loop", "penalty"), "loop, penalty", float(loop.penalty))
         for i, (start, end) in enumerate(loop.blackout):
             if not (0 <= start <= 24 and 0 <= end <= 24 and start != end):
                 self.tell(
@@ -546,8 +412,3 @@ class _Finder:
                     "out-of-range",
                     f"loop, blackout: expected two different hours from 0 to 24, got {start:g}-{end:g}",
                 )
-
-
-def _listed(kind: str, sites: Sequence[Site]) -> str:
-    names = ", ".join(f'"{site.name}"' for site in sites)
-    return f"{kind} {names}" if len(sites) == 1 else f"the {kind}s {names}"

@@ -7,7 +7,7 @@ workload into the instants of single records. Everything is a function of time a
 from penstock.workload.arrivals import ArrivalStream, arrivals
 from penstock.workload.curve import RateCurve
 from penstock.workload.model import Pattern, Workload, scaled
-from penstock.workload.registry import WORKLOADS, make_workload, workload_parameters
+from penstock.workload.registry import WORKLOADS, make_workload
 
 __all__ = [
     "WORKLOADS",
@@ -18,5 +18,4 @@ __all__ = [
     "arrivals",
     "make_workload",
     "scaled",
-    "workload_parameters",
 ]

@@ -14,6 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ConfigurationError
+from penstock.quantities import LONGEST_S, MOST_PER_S
+
+LEAST_WIDTH_S = 1e-9
+"""The shortest time between two changes of a rate; slopes over less would not be finite."""
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -34,10 +38,14 @@ class RateCurve:
         edges = np.asarray(edges_s, dtype=np.float64)
         first = np.asarray(first_per_s, dtype=np.float64)
         last = np.asarray(last_per_s, dtype=np.float64)
+        if not np.all(edges[:-1] <= LONGEST_S):
+            raise ConfigurationError(f"expected the changes of a rate within {LONGEST_S:g} s")
         if edges.size < 2 or edges[0] != 0 or np.any(np.diff(edges) <= 0):
             raise ConfigurationError(f"a rate curve needs edges that grow from 0, got {edges.tolist()[:5]}")
-        if not (np.all(np.isfinite(first)) and np.all(np.isfinite(last))):
-            raise ConfigurationError("a rate must be a finite number of records a second")
+        if np.any(np.diff(edges) < LEAST_WIDTH_S):
+            raise ConfigurationError(f"expected changes of a rate at least {LEAST_WIDTH_S:g} s apart")
+        if not (np.all(first <= MOST_PER_S) and np.all(last <= MOST_PER_S)):  # NaN is not, either
+            raise ConfigurationError(f"a rate must be finite, at most {MOST_PER_S:g} records a second")
         if np.any(first < 0) or np.any(last < 0):
             raise ConfigurationError(
                 f"a rate cannot be negative, got {min(first.min(), last.min()):g} records a second"
@@ -84,7 +92,9 @@ class RateCurve:
             return self
         widths = np.where(np.isinf(np.diff(self._edges_s)), 0.0, np.diff(self._edges_s))
         last = np.maximum(self._first_per_s + self._slope_per_s2 * widths, 0.0)
-        return RateCurve(self._edges_s * time, self._first_per_s * rate, last * rate, repeats=self.repeats)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            edges_s, first, last = self._edges_s * time, self._first_per_s * rate, last * rate
+        return RateCurve(edges_s, first, last, repeats=self.repeats)
 
     def _lap(self, t_s: Floats) -> tuple[Floats, Floats]:
         """The whole repetitions before each instant, and the time since the last of them."""

@@ -7,10 +7,11 @@ machine emits 16 records every 480 ms, a hundred records in three seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from penstock.choosing import Range
 from penstock.errors import ConfigurationError
 from penstock.workload.curve import RateCurve
 from penstock.workload.model import Pattern, positive
@@ -19,6 +20,8 @@ MACHINE_PER_S = 16 / 0.48
 """Records a second of one machine of paper 000: 5 + 1 + 10 from its sensors, a tick every 480 ms."""
 
 DAY_S = 86_400.0
+MOST_LEVELS = 1_000_000
+"""Levels a pattern may have: two years of minutes."""
 _SINE_SEGMENTS = 720
 
 
@@ -159,7 +162,12 @@ class Pyramid(Pattern):
         """Steps up to the top and down to the one above the foot."""
         _ordered(self.low_per_s, self.high_per_s)
         step_per_s = positive(self.step_per_s, "step_per_s")
-        steps = int(np.ceil((self.high_per_s - self.low_per_s) / step_per_s - 1e-9))
+        height = (self.high_per_s - self.low_per_s) / step_per_s
+        if height > MOST_LEVELS:
+            raise ConfigurationError(
+                f"expected at most {MOST_LEVELS:,} steps, got {height:.3g}: step_per_s is too small"
+            )
+        steps = int(np.ceil(height - 1e-9))
         up = [min(self.low_per_s + i * step_per_s, self.high_per_s) for i in range(steps + 1)]
         return RateCurve.steps(up + up[-2:0:-1], self.hold_s)
 
@@ -172,7 +180,7 @@ class RandomWalk(Pattern):
     """
 
     name: ClassVar[str] = "random_walk"
-    seed: int = 1
+    seed: Annotated[int, Range(least=0)] = 1
     """Which walk: the same seed gives the same levels."""
     start: int = 4
     """The first level."""
@@ -188,7 +196,7 @@ class RandomWalk(Pattern):
     """Chance of a step down."""
     up_ratio: float = 0.4
     """Chance of a step up; with the remaining chance the level stays."""
-    steps: int = 10_080
+    steps: Annotated[int, Range(least=1, most=MOST_LEVELS)] = 10_080
     """Length of the walk, after which it starts again; by default a week of minutes."""
 
     def shape(self) -> RateCurve:

@@ -8,11 +8,12 @@ silently: the default refuses it and names the line.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,12 @@ from penstock.workload.curve import Floats, RateCurve
 from penstock.workload.model import Pattern, positive
 
 Gaps: TypeAlias = Literal["refuse", "hold", "interpolate", "zero"]
+LARGEST_FILE = 64 * 1024 * 1024
+"""Bytes of a trace that is read: more than a month of seconds."""
+LARGEST_NUMBER = 1e30
+"""Numbers beyond this are no times and no counts; sums of them would not be finite."""
+MOST_FILLED = 10_000_000
+"""Values that gaps are filled with at most."""
 DELIMITERS = (",", ";", "|", "\t")
 _MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}
 
@@ -32,15 +39,15 @@ class Trace(Pattern):
     name: ClassVar[str] = "trace"
     path: str = ""
     """The file; in a topology file, relative to that file."""
-    time_column: str | None = None
+    time_column: str | int | None = None
     """Name of the time column, or its number from 1; by default the first that holds times."""
-    value_column: str | None = None
+    value_column: str | int | None = None
     """Name of the value column, or its number from 1; by default the first other one that holds numbers."""
     per_s: float = 1.0
     """The span a value counts records for: 1 where values are rates, 300 for counts of five minutes."""
     time_unit_s: float | None = None
     """Unit of a numeric time column; by default seconds (or ms, µs, ns where an epoch time is too big)."""
-    gaps: str = "refuse"
+    gaps: Gaps = "refuse"
     """Missing rows or values: `refuse`, `hold` the last value, `interpolate` between both ends, or `zero`."""
     start_s: float = 0.0
     """Where in the trace to begin."""
@@ -51,14 +58,15 @@ class Trace(Pattern):
 
     def shape(self) -> RateCurve:
         """One step for each value, the last as long as the usual distance."""
-        if self.gaps not in get_args(Gaps):
-            raise ConfigurationError(f"expected gaps out of {', '.join(get_args(Gaps))}, got {self.gaps!r}")
+        if not self.path:
+            raise ConfigurationError('workload "trace" needs the parameter "path": the file to read')
         times_s, values = read_series(
             self.path, self.time_column, self.value_column, self.time_unit_s, gaps=self.gaps
         )
         step_s = _usual_step(times_s)
         edges = np.append(times_s, times_s[-1] + step_s) - times_s[0]
-        rates = values / positive(self.per_s, "per_s")
+        with np.errstate(over="ignore"):  # the curve refuses what is not finite
+            rates = values / positive(self.per_s, "per_s")
         edges, rates = self._cut(edges, rates)
         return RateCurve(edges, rates, rates, repeats=self.repeat)
 
@@ -79,11 +87,11 @@ class Trace(Pattern):
 
 def read_series(
     path: str | Path,
-    time_column: str | None = None,
-    value_column: str | None = None,
+    time_column: str | int | None = None,
+    value_column: str | int | None = None,
     time_unit_s: float | None = None,
     *,
-    gaps: str = "refuse",
+    gaps: Gaps = "refuse",
 ) -> tuple[Floats, Floats]:
     """Read times in seconds and values from a delimited file, sorted, with gaps filled or refused."""
     lines, rows = _read_rows(Path(path))
@@ -109,10 +117,18 @@ def read_series(
 def _read_rows(path: Path) -> tuple[list[int], list[list[str]]]:
     """The file's line numbers and cells, without empty lines and comments."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"cannot read the trace {str(path)!r}: it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:  # a path may hold a NUL
+        reason = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError(f"cannot read the trace {str(path)!r}: {reason}") from None
+    if len(content) > LARGEST_FILE:
+        raise ConfigurationError(
+            f"the trace {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; cut it, or give coarser values"
+        )
     kept = [
         (number, line)
         for number, line in enumerate(text.splitlines(), start=1)
@@ -127,7 +143,11 @@ def _read_rows(path: Path) -> tuple[list[int], list[list[str]]]:
         raise ConfigurationError(
             f"{path}:{kept[0][0]}: expected columns separated by one of , ; | or tab, got {kept[0][1][:60]!r}"
         )
-    rows = [[cell.strip() for cell in row] for row in csv.reader((t for _, t in kept), delimiter=delimiter)]
+    try:
+        read = csv.reader((line for _, line in kept), delimiter=delimiter)
+        rows = [[cell.strip() for cell in row] for row in read]
+    except csv.Error as error:  # a cell without end, a NUL
+        raise ConfigurationError(f"{path}: not a delimited file: {error}") from None
     width = len(rows[0])
     for (number, _), row in zip(kept, rows, strict=False):
         if len(row) != width:
@@ -139,18 +159,20 @@ def _read_rows(path: Path) -> tuple[list[int], list[list[str]]]:
 
 def _number(cell: str) -> float | None:
     try:
-        return float(cell)
+        found = float(cell)
     except ValueError:
         return None
+    return math.inf if abs(found) > LARGEST_NUMBER else found
 
 
 def _instant(cell: str) -> float | None:
     """Seconds since 1970 of an ISO time; a time without a zone is taken as UTC."""
     try:
-        found = datetime.fromisoformat(cell)
-    except ValueError:
+        # Python 3.10 does not read the Z.
+        found = datetime.fromisoformat(f"{cell[:-1]}+00:00" if cell.endswith(("Z", "z")) else cell)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):  # a zone may lead out of the years there are
         return None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _header(row: Sequence[str]) -> list[str] | None:
@@ -162,7 +184,7 @@ def _header(row: Sequence[str]) -> list[str] | None:
 
 def _column(
     path: str | Path,
-    wanted: str | None,
+    wanted: str | int | None,
     header: list[str] | None,
     rows: list[list[str]],
     role: str,
@@ -174,7 +196,7 @@ def _column(
         if header is not None and str(wanted) in header:
             return header.index(str(wanted))
         number = _number(str(wanted))
-        if number is not None and number == int(number) and 1 <= number <= width:
+        if number is not None and number.is_integer() and 1 <= number <= width:
             return int(number) - 1
         names = ", ".join(header) if header is not None else f"1 to {width}, the file has no header"
         raise ConfigurationError(f"{path}: expected a {role} column out of {names}, got {str(wanted)!r}")
@@ -197,7 +219,7 @@ def _times(
     numeric = _number(rows[0][at]) is not None
     for i, (line, row) in enumerate(zip(lines, rows, strict=False)):
         found = _number(row[at]) if numeric else _instant(row[at])
-        if found is None or not np.isfinite(found):
+        if found is None or not math.isfinite(found):
             expected = (
                 "a number like the rows before" if numeric else "an ISO time such as 2026-01-31T12:00:00"
             )
@@ -217,10 +239,10 @@ def _times(
 def _values(path: str | Path, lines: list[int], rows: list[list[str]], at: int) -> Floats:
     values = np.empty(len(rows))
     for i, (line, row) in enumerate(zip(lines, rows, strict=False)):
-        found = np.nan if row[at].lower() in _MISSING else _number(row[at])
+        found = math.nan if row[at].lower() in _MISSING else _number(row[at])
         if found is None:
             raise ConfigurationError(f"{path}:{line}: expected a number of records, got {row[at]!r}")
-        if found < 0 or np.isinf(found):
+        if found < 0 or math.isinf(found):
             raise ConfigurationError(
                 f"{path}:{line}: expected a number of records of 0 or more, got {row[at]!r}"
             )
@@ -233,7 +255,7 @@ def _usual_step(times_s: Floats) -> float:
 
 
 def _without_gaps(
-    path: str | Path, lines: list[int], times_s: Floats, values: Floats, gaps: str
+    path: str | Path, lines: list[int], times_s: Floats, values: Floats, gaps: Gaps
 ) -> tuple[Floats, Floats]:
     """Refuse or fill missing rows (a distance above 1.5 usual steps) and missing values."""
     step_s = _usual_step(times_s)
@@ -249,6 +271,12 @@ def _without_gaps(
         raise ConfigurationError(
             f"{path}:{first}: the first of {len(where)} gap(s) in the trace (usual distance {step_s:g} s); "
             "fill them with gaps: hold, interpolate or zero"
+        )
+    missing_steps = float(np.sum(np.diff(times_s)[wide] / step_s))
+    if missing_steps > MOST_FILLED:
+        raise ConfigurationError(
+            f"{path}: its gaps would take {missing_steps:.3g} values to fill at the usual distance of "
+            f"{step_s:g} s, more than {MOST_FILLED:,}; is the time of every row right?"
         )
     added = [
         np.arange(times_s[i] + step_s, times_s[i + 1] - step_s / 2, step_s, dtype=np.float64) for i in wide

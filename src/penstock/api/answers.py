@@ -1,0 +1,97 @@
+"""What goes over the wire, apart from a run's status."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+"""Names of runs are names of folders: nothing in them leads elsewhere."""
+Reason = Annotated[str, StringConstraints(max_length=500)]
+Text = Annotated[str, StringConstraints(max_length=500_000)]
+"""A topology file's text."""
+
+
+class Strict(BaseModel):
+    """A request in which nothing may stand that nobody reads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RunSummary(BaseModel):
+    """One run in a list."""
+
+    name: str
+    topology: str
+    revision: int
+    phase: str
+    """`starting`, `running`, `draining`, `ended`, or `interrupted` where nobody runs it at present."""
+    bill: str | None = None
+
+
+class Version(BaseModel):
+    """The topology a run has now."""
+
+    revision: int
+    text: str
+    before: str | None = Field(None, description="The version before this one, which undo goes back to.")
+
+
+class Wish(Strict):
+    """A topology to go on with."""
+
+    topology: Text
+    reason: Reason = ""
+    revision: int | None = Field(None, ge=1, le=2**31, description="The version it was written for.")
+
+
+class Told(Strict):
+    """A command to a run's controller."""
+
+    kind: Literal["stop", "pause", "resume", "drain", "restart", "undo"]
+    subject: Annotated[str, StringConstraints(max_length=200)] | None = None
+    reason: Reason = ""
+
+
+class NewRun(Strict):
+    """A run to be started."""
+
+    name: RunName
+    topology: Text
+    code: Annotated[str, StringConstraints(max_length=1000)] | None = Field(
+        None, description="The folder of its functions, on the service's machine."
+    )
+    duration_s: float | None = Field(None, gt=0, le=10**9, description="How long sources run.")
+
+
+class Change(BaseModel):
+    """What a change would do, or did."""
+
+    revision: int
+    changes: list[str]
+    restarts: list[str]
+    starts: list[str]
+    stops: list[str]
+    untouched: list[str]
+    refused: list[str]
+
+
+class Mistakes(BaseModel):
+    """Why a request was not done: every mistake in it."""
+
+    errors: list[str]
+
+
+class Rows(BaseModel):
+    """Rows of a run's journal, oldest first."""
+
+    rows: list[dict[str, Any]]
+
+
+class Bill(BaseModel):
+    """What a run has cost so far."""
+
+    total: str
+    currency: str
+    leases: list[dict[str, Any]]

@@ -1,0 +1,268 @@
+"""The HTTP side of a service: every request needs the token, every change is validated, and nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from penstock.api import answers
+from penstock.api.runs import Runs
+from penstock.controller.journal import Journal
+from penstock.errors import ClusterError, PenstockError, TopologyError
+from penstock.runs import commands
+from penstock.runs.applying import StaleError, applied, require_running
+from penstock.runs.changes import preview
+from penstock.runs.folder import RunFolder
+from penstock.runs.known import known_names
+from penstock.topology.file import parse_topology
+
+LARGEST = 1 << 20
+"""Bytes a request may have."""
+LOOK_S = 0.5
+"""How often a stream of events looks for something new."""
+ROWS = 1000
+ANSWER_S = 30.0
+TABLES = ("tick", "observation", "action", "budget", "notice", "charge")
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+WRONG: dict[int | str, dict[str, Any]] = {
+    401: {"model": answers.Mistakes, "description": "No token, or a wrong one."},
+    404: {"model": answers.Mistakes, "description": "There is no such run."},
+    409: {"model": answers.Mistakes, "description": "It cannot be done now."},
+    413: {"model": answers.Mistakes, "description": "The request is too large."},
+    422: {"model": answers.Mistakes, "description": "The request has mistakes: all of them are told."},
+    503: {"model": answers.Mistakes, "description": "The run's controller does not answer."},
+}
+
+
+ROUTER = APIRouter(prefix="/api/v1")
+
+
+def _runs(request: Request) -> Runs:
+    found: Runs = request.app.state.runs
+    return found
+
+
+Served = Annotated[Runs, Depends(_runs)]
+
+
+def _place(runs: Served, name: Name) -> RunFolder:
+    found = runs.find(name)
+    if found is None:
+        raise HTTPException(404, [f"there is no run {name}"])
+    return found
+
+
+Place = Annotated[RunFolder, Depends(_place)]
+
+
+def create_app(runs: Runs) -> FastAPI:
+    """The application that serves these runs."""
+    app = FastAPI(
+        title="Penstock",
+        version=version("penstock"),
+        responses=WRONG,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.runs, app.state.token = runs, runs.token
+    _translate_errors(app)
+    _guard(app)
+    app.include_router(ROUTER)
+    return app
+
+
+@ROUTER.get("/openapi.json", include_in_schema=False)
+def document(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@ROUTER.get("/runs")
+def list_runs(runs: Served) -> list[answers.RunSummary]:
+    """Every run of this service."""
+    return [_summary(runs, name, place) for name, place in runs]
+
+
+@ROUTER.post("/runs", status_code=202)
+def start_run(runs: Served, wish: answers.NewRun) -> answers.Mistakes:
+    """Start a run; it goes on when the service ends."""
+    _checked(wish.topology)
+    try:
+        runs.start(wish.name, wish.topology, wish.code, wish.duration_s)
+    except PenstockError as error:
+        raise HTTPException(409, [str(error)]) from None
+    return answers.Mistakes(errors=[])
+
+
+@ROUTER.get("/runs/{name}")
+def status(runs: Served, place: Place) -> Response:
+    """What a run is doing: units, hosts, bill, last decisions, news."""
+    text = runs.status_text(place)
+    if text is None:
+        raise HTTPException(409, ["nothing is known of it yet"])
+    return Response(text, media_type="application/json")
+
+
+@ROUTER.get("/runs/{name}/topology")
+def topology(place: Place) -> answers.Version:
+    """The version of the topology that runs, and the one before."""
+    plan = place.plan()
+    return answers.Version(revision=plan.revision, text=plan.topology, before=plan.before)
+
+
+@ROUTER.post("/runs/{name}/preview")
+def look_ahead(place: Place, wish: answers.Wish) -> answers.Change:
+    """What a change would do; nothing is changed."""
+    plan = place.plan()
+    return _change(plan.revision, preview(plan.read_topology(), _checked(wish.topology)))
+
+
+@ROUTER.post("/runs/{name}/apply")
+def apply(place: Place, wish: answers.Wish) -> answers.Change:
+    """Go on with another version of the topology while it runs."""
+    topology = _checked(wish.topology)
+    revision, found = applied(
+        place, topology, reason=wish.reason, revision=wish.revision, by="the API", answer_s=ANSWER_S
+    )
+    return _change(revision, found)
+
+
+@ROUTER.post("/runs/{name}/commands", status_code=202)
+def tell(place: Place, told: answers.Told) -> answers.Mistakes:
+    """Pause, resume, stop, drain a host, restart a unit, take the last change back."""
+    require_running(place)
+    commands.put(place.commands, commands.Command(told.kind, told.reason, told.subject, by="the API"))
+    return answers.Mistakes(errors=[])
+
+
+@ROUTER.get("/runs/{name}/journal/{table}")
+def rows(
+    place: Place,
+    table: Annotated[str, Path(pattern=f"^({'|'.join(TABLES)})$")],
+    since_s: Annotated[float, Query(ge=0)] = 0.0,
+    limit: Annotated[int, Query(ge=1, le=ROWS)] = ROWS,
+) -> answers.Rows:
+    """Observations, actions with their reasons, budgets, charges and news, the newest of them."""
+    with Journal(place.journal, place.plan().name) as journal:
+        found = [row for row in journal.rows(table) if row["at_s"] >= since_s]
+    return answers.Rows(rows=[_plain(row) for row in found[-limit:]])
+
+
+@ROUTER.get("/runs/{name}/bill")
+def bill(place: Place) -> answers.Bill:
+    """Every lease, and what they have cost so far."""
+    plan = place.plan()
+    with Journal(place.journal, plan.name) as journal:
+        charges, leases = journal.charges(), journal.rows("lease")
+    sites = plan.read_topology().sites
+    return answers.Bill(
+        total=str(sum((charge.amount for charge in charges), Decimal(0))),
+        currency=next((site.currency for site in sites if site.currency), ""),
+        leases=[_plain(row) for row in leases],
+    )
+
+
+@ROUTER.get("/runs/{name}/events", response_class=StreamingResponse)
+def events(runs: Served, place: Place) -> StreamingResponse:
+    """The run's status whenever it changes, as server-sent events, until the run is over."""
+    return StreamingResponse(_events(runs, place), media_type="text/event-stream")
+
+
+async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
+    last: str | None = None
+    while True:
+        text = runs.status_text(place)
+        if text is not None and text != last:
+            last = text
+            yield f"event: status\ndata: {' '.join(text.split())}\n\n"
+        if place.result() is not None:
+            yield "event: end\ndata: {}\n\n"
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _checked(text: str) -> Any:
+    """The topology of a text; every mistake in it is told."""
+    return parse_topology(text, known=known_names())
+
+
+def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:
+    plan, status = place.plan(), place.status()
+    if place.result() is not None:
+        phase = "ended"
+    elif runs.is_running(name, place):
+        phase = status.phase if status is not None else "starting"
+    else:
+        phase = "interrupted"
+    bill = None if status is None else status.bill
+    topology = plan.read_topology().name
+    return answers.RunSummary(name=name, topology=topology, revision=plan.revision, phase=phase, bill=bill)
+
+
+def _change(revision: int, found: Any) -> answers.Change:
+    return answers.Change(
+        revision=revision,
+        changes=[str(change) for change in found.changes],
+        restarts=list(found.restarts),
+        starts=list(found.starts),
+        stops=list(found.stops),
+        untouched=list(found.untouched),
+        refused=list(found.refused),
+    )
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("id", "run")}
+
+
+def _translate_errors(app: FastAPI) -> None:
+    """Every error is a list of words under `errors`, and no request ends in a traceback."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        told = [
+            ".".join(str(part) for part in mistake["loc"]) + ": " + str(mistake["msg"])
+            for mistake in error.errors()
+        ]
+        return JSONResponse({"errors": told}, 422)
+
+    @app.exception_handler(AnyHTTPException)
+    async def refused(_: Request, error: AnyHTTPException) -> JSONResponse:
+        detail: Any = error.detail
+        told = detail if isinstance(detail, list) else [str(detail)]
+        return JSONResponse({"errors": told}, error.status_code, error.headers)
+
+    @app.exception_handler(PenstockError)
+    async def failed(_: Request, error: PenstockError) -> JSONResponse:
+        if isinstance(error, TopologyError):
+            return JSONResponse({"errors": [str(mistake) for mistake in error.mistakes]}, 422)
+        code = 503 if isinstance(error, ClusterError) and not isinstance(error, StaleError) else 409
+        return JSONResponse({"errors": [str(error)]}, code)
+
+
+def _guard(app: FastAPI) -> None:
+    """Before anything of a request is read: who it is from, and how large it is."""
+    wanted = f"Bearer {app.state.token}".encode()
+
+    @app.middleware("http")
+    async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        given = request.headers.get("authorization", "").encode()
+        if not secrets.compare_digest(given, wanted):
+            told = {"errors": ["this needs the service's token"]}
+            return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
+        length = request.headers.get("content-length", "0")
+        chunked = "chunked" in request.headers.get("transfer-encoding", "")
+        if chunked or not length.isdigit() or int(length) > LARGEST:
+            return JSONResponse({"errors": [f"a request has at most {LARGEST} bytes, told beforehand"]}, 413)
+        return await call_next(request)

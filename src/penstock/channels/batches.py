@@ -1,0 +1,240 @@
+"""Folders of batches: how finished micro-batches lie on a disk, for `files` channels and built-in sinks.
+
+A batch is written into a hidden folder and renamed into place, once for each folder that takes it (hard
+links, so the bytes lie there once). The rename is the commit: a batch written again after a crash finds
+its number taken and is dropped. That holds for one writer only, whose numbers grow; so a folder carries its
+writer's mark, and a second writer is refused. A batch's name says how many records it has and from when
+they are, so measuring looks at no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.channels.envelope import SOURCE_TIME
+from penstock.errors import ConfigurationError
+from penstock.spark.checkpoints import sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""JSON keeps microseconds only when told so."""
+FEEDER = "feeder"
+"""The mark of whoever writes a source's records by itself, outside of any query."""
+
+_BATCH = re.compile(r"^batch-(\d{9})-(\d+)r-(\d+)f(?:-(\d+)-(\d+)ms)?$")
+_MARK = "_writer"
+_SOURCE_TIME_TEXT = re.compile(rb'"source_time": ?"([^"]+)"')
+_LONGEST_LINE = 16_384
+"""How much of a JSON file's two ends is looked at for the source times of its first and last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFolder:
+    """One committed batch in a stream's folder; its name says how much it had and from when."""
+
+    path: Path
+    batch_id: int
+    records: int
+    files: int
+    span_s: tuple[float, float] | None = None
+    """Source times of its first and last record, in seconds since 1970; None where they are not known."""
+
+    @staticmethod
+    def of(path: Path) -> BatchFolder | None:
+        """The batch a folder's name tells of; None where it is not one."""
+        match = _BATCH.match(path.name)
+        if match is None:
+            return None
+        span_s = None if match[4] is None else (int(match[4]) / 1000, int(match[5]) / 1000)
+        return BatchFolder(path, int(match[1]), int(match[2]), int(match[3]), span_s)
+
+
+def batch_name(batch_id: int, records: int, files: int, span_s: tuple[float, float] | None = None) -> str:
+    """The name of a batch's folder."""
+    when = "" if span_s is None else f"-{int(span_s[0] * 1000)}-{int(span_s[1] * 1000)}ms"
+    return f"batch-{batch_id:09d}-{records}r-{files}f{when}"
+
+
+def source_span_s(files: Iterable[Path]) -> tuple[float, float] | None:
+    """The earliest and latest source time in some files, in seconds since 1970; None where not known.
+
+    Parquet's footers have them exactly; of a JSON file the first and the last record are looked at.
+    """
+    found = [instant_s for file in files for instant_s in _source_times_s(file)]
+    return (min(found), max(found)) if found and min(found) >= 0 else None
+
+
+def _source_times_s(file: Path) -> list[float]:
+    if file.suffix == ".parquet":
+        from pyarrow.parquet import read_metadata
+
+        return _footer_times_s(read_metadata(file))
+    with file.open("rb") as lines:
+        texts = _SOURCE_TIME_TEXT.findall(lines.readline(_LONGEST_LINE))[:1]
+        size = lines.seek(0, os.SEEK_END)
+        lines.seek(max(0, size - _LONGEST_LINE))
+        texts += _SOURCE_TIME_TEXT.findall(lines.read().rstrip(b"\n").rpartition(b"\n")[2])[:1]
+    with contextlib.suppress(ValueError, OverflowError):  # a source's own notation of time
+        return [datetime.fromisoformat(text.decode().replace("Z", "+00:00")).timestamp() for text in texts]
+    return []
+
+
+def _footer_times_s(footer: Any) -> list[float]:
+    """Least and greatest source time of each row group, where the writer noted them."""
+    found: list[float] = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for position in range(group.num_columns):
+            column = group.column(position)
+            if column.path_in_schema == SOURCE_TIME and column.statistics is not None:
+                # A time outside of Python's dates costs its batch the span in its name, nothing else.
+                with contextlib.suppress(ValueError, OverflowError, OSError):
+                    found += [
+                        bound.replace(tzinfo=bound.tzinfo or timezone.utc).timestamp()
+                        for bound in (column.statistics.min, column.statistics.max)
+                        if isinstance(bound, datetime)
+                    ]
+    return found
+
+
+def batches_in(folder: Path) -> list[BatchFolder]:
+    """The committed batches of a stream's folder, in order."""
+    try:
+        names = sorted(entry for entry in os.listdir(folder) if entry.startswith("batch-"))
+    except FileNotFoundError:
+        return []
+    found = (BatchFolder.of(folder / name) for name in names)
+    return [batch for batch in found if batch is not None]
+
+
+def claim(folder: Path, writer: str) -> None:
+    """Mark a folder as a writer's; ConfigurationError where it is another's, for numbers would clash."""
+    mark = folder / _MARK
+    try:
+        owner = mark.read_text()
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+        if batches_in(folder):
+            owner = "somebody who left no mark"
+        else:
+            part = folder / f"{_MARK}-{uuid.uuid4().hex}"
+            part.write_text(writer)
+            with contextlib.suppress(FileExistsError):
+                os.link(part, mark)
+            part.unlink()
+            owner = mark.read_text()
+    if owner != writer:
+        raise ConfigurationError(
+            f"folder {folder}: it was written by {owner}, and now by {writer}; batches of two writers have "
+            "the same numbers and records would be lost. Give each sink a folder of its own. Where a "
+            "checkpoint was deleted, delete this folder too, or move it away"
+        )
+
+
+def publish(
+    written: Path,
+    files: Sequence[Path],
+    records: int,
+    folders: Sequence[Path],
+    batch_id: int,
+    writer: str = FEEDER,
+) -> None:
+    """Put the files of a finished batch into each folder and remove the folder they were written in."""
+    link_into(files, records, folders, batch_id, writer)
+    shutil.rmtree(written, ignore_errors=True)
+
+
+def link_into(
+    files: Sequence[Path],
+    records: int,
+    folders: Sequence[Path],
+    batch_id: int,
+    writer: str,
+    *,
+    durable: bool = False,
+) -> None:
+    """Put the files of a finished batch into each folder, each by one rename; a taken number is left alone.
+
+    A consumer's batch folder outlives its files until a later one exists, so "taken" holds after cleaning.
+    With `durable` everything is on the disk for good before the rename counts.
+    """
+    span_s = source_span_s(files)
+    for file in files if durable else ():
+        sync(file)
+    for folder in folders:
+        claim(folder, writer)
+        if last_batch(folder) >= batch_id:
+            continue
+        staged = folder / f"_staged-{batch_id:09d}"
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        for file in files:
+            os.link(file, staged / file.name)
+        if durable:
+            sync(staged)
+        os.rename(staged, folder / batch_name(batch_id, records, len(files), span_s))
+        if durable:
+            sync(folder)
+
+
+def last_batch(folder: Path) -> int:
+    """The number of the newest batch in a folder; -1 where there is none."""
+    found = batches_in(folder)
+    return found[-1].batch_id if found else -1
+
+
+def data_files(folder: Path) -> list[Path]:
+    """The data files of a written batch, without Spark's markers and checksums."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] not in "._")
+
+
+def count_records(files: Iterable[Path], file_format: str) -> dict[Path, int]:
+    """Records in each file: from Parquet's footers, or by counting lines."""
+    if file_format == "parquet":
+        from pyarrow.parquet import read_metadata
+
+        return {file: read_metadata(file).num_rows for file in files}
+    return {file: file.read_bytes().count(b"\n") for file in files}
+
+
+def write_batch(
+    records: DataFrame,
+    scratch: Path,
+    folders: Sequence[Path],
+    batch_id: int,
+    file_format: str,
+    writer: str,
+    *,
+    durable: bool = False,
+) -> int:
+    """Write one micro-batch once and publish it to every folder; gives back how many records it had.
+
+    Says nothing and does nothing for folders that have the batch already.
+    """
+    for folder in folders:
+        claim(folder, writer)
+    wanted = [folder for folder in folders if last_batch(folder) < batch_id]
+    if not wanted:
+        return 0
+    written = scratch / f"_writing-{batch_id:09d}"
+    output = records.write.mode("overwrite").format(file_format).option("compression", "none")
+    if file_format == "json":
+        output = output.option("timestampFormat", TIMESTAMP_FORMAT)
+    output.save(str(written))
+    counts = count_records(data_files(written), file_format)
+    filled = [file for file, count in counts.items() if count]
+    if filled:
+        link_into(filled, sum(counts.values()), wanted, batch_id, writer, durable=durable)
+    shutil.rmtree(written, ignore_errors=True)
+    return sum(counts.values())

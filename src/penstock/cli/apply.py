@@ -1,0 +1,40 @@
+"""`penstock apply`: change a topology while it runs; what would happen is shown before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import console as open_console
+from penstock.runs.applying import applied
+from penstock.runs.assembly import load
+from penstock.runs.changes import preview, require_possible
+from penstock.runs.folder import RunFolder
+
+
+def apply(
+    folder: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    file: Annotated[Path, typer.Argument(help="The topology file to go on with.")],
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would happen, and change nothing.")] = False,
+    reason: Annotated[str, typer.Option(help="Why; goes into the journal.")] = "",
+    revision: Annotated[
+        int | None, typer.Option(help="The version this was written for; the present one by default.")
+    ] = None,
+) -> None:
+    """Go on with another version of a topology while it runs, nothing lost.
+
+    `penstock tell RUN undo` takes the last change back.
+    """
+    console, place = open_console(), RunFolder(folder)
+    present, topology = place.plan(), load(file)
+    found = preview(present.read_topology(), topology)
+    console.print(f"revision {present.revision} of {topology.name} runs; this would change:")
+    for line in found.lines():
+        console.print(f"  {line}", markup=False)
+    require_possible(found)
+    if plan or not found.changes:
+        return
+    now, _ = applied(place, topology, reason=reason, revision=revision)
+    console.print(f"done: revision {now} runs. `penstock tell {folder} undo` takes it back", markup=False)

@@ -1,0 +1,70 @@
+"""`penstock explain`: what a run decided and why, from its journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import console as open_console
+from penstock.errors import ConfigurationError
+from penstock.experiments.twin import opened
+from penstock.quantities import duration_s, format_duration
+
+
+def explain(
+    journal: Annotated[Path, typer.Argument(help="A run's folder, or its journal.")],
+    at: Annotated[
+        str | None, typer.Option(help='How long into the run, such as "2 h"; else its changes.')
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="This unit alone.")] = None,
+    last: Annotated[int, typer.Option(help="Without --at: so many decisions, the newest.")] = 10,
+) -> None:
+    """Tell what was decided, what was seen and forecast, and what speaks for it."""
+    with opened(journal) as book:
+        actions = [row for row in book.rows("action") if unit is None or row["unit"] in (unit, None)]
+        seen = [row for row in book.rows("observation") if unit is None or row["unit"] == unit]
+        bills = book.rows("tick", ("at_s", "bill", "hosts"))
+    if not bills:
+        raise ConfigurationError(f"nothing was decided in the run of {journal}")
+    start_s = bills[0]["at_s"]
+    instants = sorted({row["at_s"] for row in actions if at is not None or row["kind"] != "Hold"})
+    if at is not None:
+        wanted_s = start_s + duration_s(at)
+        instants = [min(instants, key=lambda s: abs(s - wanted_s))] if instants else []
+    console = open_console()
+    for instant_s in instants[-last:]:
+        bill = next((row for row in reversed(bills) if row["at_s"] <= instant_s), bills[0])
+        console.print(
+            f"[bold]{format_duration(instant_s - start_s)}[/bold] into the run: {bill['hosts']} hosts, "
+            f"bill {bill['bill']}"
+        )
+        for row in seen:
+            if row["at_s"] == instant_s:
+                console.print(f"  saw   {_seen(row)}", highlight=False, markup=False)
+        for text in _decided([row for row in actions if row["at_s"] == instant_s]):
+            console.print(f"  {text}", highlight=False, markup=False)
+
+
+def _seen(row: dict[str, Any]) -> str:
+    rate = (row["arrived"] or 0) / row["interval_s"]
+    duration = "unknown" if row["duration_s"] is None else format_duration(row["duration_s"])
+    return (
+        f"{row['unit']}: {rate:.4g}/s came, {row['waiting'] or 0} waiting, mean duration {duration}, "
+        f"{row['running']} of {row['instances']} instances running"
+    )
+
+
+def _decided(rows: list[dict[str, Any]]) -> list[str]:
+    """One line for all actions of a kind with the same reason."""
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in rows:
+        refused = f" [refused: {row['refused']}]" if row["refused"] else ""
+        key = (row["kind"], row["unit"] or "", row["reason"], refused)
+        groups.setdefault(key, []).append(row["subject"] or "")
+    return [
+        f"{kind} {len(subjects)} × {about}: {reason}{refused}" if len(subjects) > 1
+        else f"{kind} {about or subjects[0]}: {reason}{refused}"
+        for (kind, about, reason, refused), subjects in groups.items()
+    ]  # fmt: skip

@@ -1,0 +1,210 @@
+"""`penstock tune`: the cheapest policy that keeps what is asked, found by simulation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import plotly.graph_objects as go
+import typer
+import yaml
+from rich.table import Table
+
+from penstock.cli.choices import new_folder
+from penstock.cli.console import console as open_console
+from penstock.errors import ConfigurationError
+from penstock.experiments.twin import opened, recorded, topology_of_run
+from penstock.quantities import duration_s
+from penstock.report.page import Page
+from penstock.runs.assembly import load, with_choices
+from penstock.simulator import SimulationSettings, simulate
+from penstock.topology.model import Choice, Topology
+
+CANDIDATES: tuple[Choice, ...] = (
+    *(Choice("auto", {"keep": keep}) for keep in (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)),
+    *(
+        Choice("rate", {"target_ratio": target, "tolerance_ratio": tolerance})
+        for target in (0.7, 0.8, 0.9)
+        for tolerance in (0.05, 0.1)
+    ),
+    *(Choice("queueing", {"quantile": quantile}) for quantile in (0.95, 0.99, 0.999)),
+    *(Choice("btu", {"scaling_threshold": waiting}) for waiting in (10, 50)),
+    *(Choice("threshold", {"up_queue": waiting}) for waiting in (10, 50)),
+)
+"""What is tried."""
+HOPELESS = 0.03
+"""A candidate that keeps this much less than asked over the first seed is not tried with the others."""
+HELD_OUT = 1000
+"""Seeds from here on check what the search chose, and are never searched with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate, with what it came to."""
+
+    choice: Choice
+    cost: float
+    kept: float
+    rescales: float
+    stopped_early: bool = False
+
+    @property
+    def name(self) -> str:
+        """The candidate as the command line writes it."""
+        parameters = ",".join(f"{key}={value}" for key, value in self.choice.parameters.items())
+        return f"{self.choice.name}:{parameters}" if parameters else self.choice.name
+
+
+def tune(
+    target: Annotated[Path, typer.Argument(help="A topology file, or a run's folder or journal.")],
+    keep: Annotated[str, typer.Option(help="The share of records that must keep the SLO.")] = "99%",
+    duration: Annotated[str, typer.Option(help="How long to simulate a topology file.")] = "120 min",
+    seeds: Annotated[int, typer.Option(help="Seeds to search with, and as many to check with.")] = 2,
+    topology: Annotated[
+        Path | None, typer.Option(help="A run's topology, where its folder has none.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
+) -> None:
+    """Search policies and parameters by simulation; gives the frontier and the lines to paste."""
+    share = _share(keep)
+    if seeds < 1:
+        raise ConfigurationError(f"expected at least one seed, got {seeds}")
+    if target.suffix in (".yaml", ".yml"):
+        subject, length_s = load(target), duration_s(duration)
+    else:
+        with opened(target) as book:
+            run = recorded(book, topology_of_run(target, topology))
+        subject, length_s = run.topology, run.duration_s
+    trials = searched(subject, length_s, share, range(1, seeds + 1), jobs)
+    chosen = best_of(trials, share)
+    checked = searched(
+        subject, length_s, 0.0, range(HELD_OUT, HELD_OUT + seeds), jobs, candidates=(chosen.choice,)
+    )[0]
+    console = open_console()
+    console.print(_table(subject, trials, chosen))
+    console.print(
+        f"with seeds that were not searched with: kept {checked.kept:.2%} at cost {checked.cost:.5g}"
+        + ("" if checked.kept >= share else f"; that is below the {share:.2%} asked")
+    )
+    console.print(lines_of(chosen.choice), markup=False)
+    console.print(f"report: {_write(new_folder(out, f'tune-{subject.name}'), subject, trials, chosen)}")
+
+
+def searched(
+    topology: Topology,
+    length_s: float,
+    keep: float,
+    seeds: Sequence[int],
+    jobs: int = 0,
+    candidates: Sequence[Choice] = CANDIDATES,
+) -> list[Trial]:
+    """Every candidate simulated: all with the first seed, those that are not hopeless with the others."""
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+        first = list(pool.map(_trial, [(topology, c, seeds[0], length_s) for c in candidates]))
+        hopeful = [trial for trial in first if trial.kept >= keep - HOPELESS]
+        others = [(topology, t.choice, seed, length_s) for t in hopeful for seed in seeds[1:]]
+        more = list(pool.map(_trial, others))
+    found = [replace(trial, stopped_early=trial.kept < keep - HOPELESS) for trial in first]
+    return [
+        trial if trial.stopped_early else _mean([trial, *(t for t in more if t.choice == trial.choice)])
+        for trial in found
+    ]
+
+
+def best_of(trials: Sequence[Trial], keep: float) -> Trial:
+    """The cheapest that keeps what is asked; where none does, the one that keeps most."""
+    keeping = [trial for trial in trials if trial.kept >= keep]
+    return min(keeping, key=lambda t: t.cost) if keeping else max(trials, key=lambda t: t.kept)
+
+
+def frontier(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that no other beats in both cost and what is kept, the cheapest first."""
+    found: list[Trial] = []
+    for trial in sorted(trials, key=lambda t: (t.cost, -t.kept)):
+        if not found or trial.kept > found[-1].kept:
+            found.append(trial)
+    return found
+
+
+def lines_of(choice: Choice) -> str:
+    """A choice as the lines of a topology file."""
+    policy = (
+        {"policy": {"name": choice.name, **choice.parameters}}
+        if choice.parameters
+        else {"policy": choice.name}
+    )
+    return yaml.safe_dump(policy, sort_keys=False).rstrip()
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise ConfigurationError(f'expected a share such as "99%", got {text!r}') from None
+    share = value / 100 if text.strip().endswith("%") or value > 1 else value
+    if not 0 < share < 1:
+        raise ConfigurationError(f'expected a share between 0 and 100 %, got "{text}"')
+    return share
+
+
+def _trial(task: tuple[Topology, Choice, int, float]) -> Trial:
+    topology, choice, seed, length_s = task
+    result = simulate(
+        with_choices(topology, policy=choice), SimulationSettings(seed=seed), duration_s=length_s
+    )
+    return Trial(choice, float(result.resource_cost), result.compliance.ratio("real_time"), result.rescales)
+
+
+def _mean(trials: Sequence[Trial]) -> Trial:
+    return Trial(
+        trials[0].choice,
+        fmean(t.cost for t in trials),
+        fmean(t.kept for t in trials),
+        fmean(t.rescales for t in trials),
+    )
+
+
+def _rows(trials: Sequence[Trial], chosen: Trial) -> list[list[str]]:
+    best = frontier(trials)
+    return [
+        [
+            t.name, f"{t.cost:.5g}", f"{t.kept:.2%}", f"{t.rescales:.0f}",
+            "chosen" if t == chosen else "stopped early" if t.stopped_early else "best" if t in best else "",
+        ]
+        for t in sorted(trials, key=lambda t: t.cost)
+    ]  # fmt: skip
+
+
+COLUMNS = ("policy", "cost", "kept", "rescales", "")
+
+
+def _table(topology: Topology, trials: Sequence[Trial], chosen: Trial) -> Table:
+    table = Table(title=f"{topology.name}: {len(trials)} candidates", title_justify="left")
+    for number, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if number in (0, 4) else "right")
+    for row in _rows(trials, chosen):
+        table.add_row(*row)
+    return table
+
+
+def _write(folder: Path, topology: Topology, trials: Sequence[Trial], chosen: Trial) -> Path:
+    page = Page(f"{topology.name}: tuned", f"chosen: {chosen.name}")
+    page.table("Candidates", COLUMNS, _rows(trials, chosen), left=1)
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[t.cost for t in trials], y=[100 * t.kept for t in trials], mode="markers",
+        text=[t.name for t in trials], name="candidates",
+    )  # fmt: skip
+    best = frontier(trials)
+    figure.add_scatter(
+        x=[t.cost for t in best], y=[100 * t.kept for t in best], name="frontier", line_shape="hv"
+    )
+    figure.update_xaxes(title="cost").update_yaxes(title="% of records within the SLO")
+    page.plot("Cost against compliance", figure, "Up and to the left is better.", height=420)
+    return page.write(folder / "report.html")

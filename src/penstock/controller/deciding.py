@@ -1,0 +1,50 @@
+"""What stands around the policies' decisions: who decides for whom, what nobody has to think of, and what
+the next policy sees once the one before has planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.fleet.actions import Action, LeaseHost
+from penstock.fleet.deployment import HostState
+from penstock.policies.planning import Plan, projected
+from penstock.policies.registry import make_policy
+from penstock.policies.view import Policy, View
+from penstock.topology.model import Choice, Topology
+
+
+def policy_groups(topology: Topology) -> tuple[tuple[Policy, tuple[str, ...]], ...]:
+    """Units that chose the same policy with the same parameters are decided for together."""
+    groups: dict[Choice, list[str]] = {}
+    for unit in topology.units:
+        groups.setdefault(unit.policy, []).append(unit.name)
+    return tuple((make_policy(choice), tuple(units)) for choice, units in groups.items())
+
+
+def housekeeping(view: View) -> tuple[Action, ...]:
+    """What no policy has to think of: give failed hosts back, bring every unit to its least instances."""
+    plan = Plan(view)
+    for host in view.deployment.hosts.values():
+        if host.state is HostState.FAILED and not host.leaving:
+            plan.release(host.id, "the host failed")
+    fresh = not view.windows and not view.history
+    for unit in view.topology.units_in_order:
+        least = max(1, unit.min_instances, unit.initial_instances if fresh else 0)
+        while plan.count(unit.name) < min(least, unit.max_instances):
+            count = plan.count(unit.name)
+            if not plan.start(unit.name, f"{count} instances, {least} needed at least"):
+                break
+    return plan.actions
+
+
+def after(view: View, actions: Sequence[Action]) -> View:
+    """The view once these actions are planned: the next policy must not plan on the same room."""
+    if not any(action.changes for action in actions):
+        return view
+    return replace(
+        view,
+        deployment=projected(view, actions),
+        next_host=view.next_host + sum(isinstance(a, LeaseHost) for a in actions),
+        next_instance=view.next_instance + sum(a.starts is not None for a in actions),
+    )

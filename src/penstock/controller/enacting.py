@@ -1,0 +1,56 @@
+"""Saying what is wanted to whoever is below the fleet, and noting what was refused.
+
+Everything here was recorded before. Saying it twice changes nothing, so an order that may not have been
+heard is simply said again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from penstock.errors import ClusterError
+from penstock.fleet.actions import LeaseHost, ReleaseHost, StartInstance
+from penstock.fleet.fleet import Fleet
+from penstock.fleet.limits import Orders
+from penstock.fleet.ports import Ground, Submission
+
+LOG = logging.getLogger("penstock.controller")
+
+
+@dataclass
+class Enacted:
+    """What came of orders."""
+
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why an action failed, by its kind and the host or instance it is about."""
+
+
+def carry_out(orders: Orders, fleet: Fleet, ground: Ground, now_s: float) -> Enacted:
+    """Say all orders; the fleet learns what was refused."""
+    enacted = Enacted()
+    for host in orders.create:
+        try:
+            ground.providers[host.site].create(host.id, host.flavour, now_s)
+        except ClusterError as error:
+            LOG.warning("host %s was refused: %s", host.id, error)
+            enacted.failed[LeaseHost.kind, host.id] = str(error)
+            for instance in fleet.refuse(host.id, str(error)):
+                enacted.failed[StartInstance.kind, instance] = f"host {host.id} was refused"
+    for host in orders.delete:
+        try:
+            ground.providers[host.site].delete(host.id, now_s)
+        except ClusterError as error:
+            LOG.warning("host %s could not be given back: %s", host.id, error)
+            enacted.failed[ReleaseHost.kind, host.id] = str(error)
+            fleet.not_deleted(host.id)
+    for unit in orders.submit:
+        try:
+            life = fleet.units[unit]
+            ground.plane.submit(Submission(unit, life.revision, life.attempt, fleet.wanted(unit)))
+        except ClusterError as error:
+            LOG.warning("unit %s could not be submitted: %s", unit, error)
+            fleet.put_off(unit, str(error), now_s)
+    for unit in orders.tell:
+        ground.plane.tell(unit, fleet.wanted(unit), now_s)
+    return enacted

@@ -1,0 +1,186 @@
+"""What goes into the journal and comes out of it, and how each becomes a row and a row becomes it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from typing import Any, Protocol
+
+from penstock.controller.guards import Verdict
+from penstock.fleet.actions import ACTIONS, Action
+from penstock.fleet.lives import Life
+from penstock.infrastructure.leases import Charge, Lease
+from penstock.monitoring.measurements import Measurement, Signal
+
+END_OF_RUN = "end of run"
+"""Stands where the policy's name stands for the releases that end a run."""
+
+_ACTION_FIELDS = {kind: tuple(known.name for known in fields(kind)) for kind in ACTIONS.values()}
+as_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+"""A value as plain JSON. One encoder for all: making one for each of ten thousands of lives costs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickRecord:
+    """Everything one tick puts on record."""
+
+    at_s: float
+    decided: bool
+    next_host: int
+    next_instance: int
+    hosts: int
+    hosts_up: int
+    bill: Decimal
+    signals: Sequence[Signal] = ()
+    instances: Mapping[str, int] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Sequence[Verdict] = ()
+    leases: Sequence[Lease] = ()
+    """Leases that are new or have changed."""
+    charges: Sequence[Charge] = ()
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    budget_reason: str = ""
+    notices: Sequence[str] = ()
+    lives: Sequence[Life] = ()
+    """What has become of hosts, instances and units since the last tick."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings to remember with this tick or not at all (see `Journal.remember`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restarted controller takes up again."""
+
+    leases: tuple[Lease, ...]
+    """Open leases and the last ended ones, in the order they were made in; `Journal.leases` has all."""
+    charges: tuple[Charge, ...]
+    """All charges, carried over as one whose amount is their exact sum; `Journal.charges` has each."""
+    signals: tuple[Signal, ...]
+    """The last signals of every unit."""
+    actions: tuple[tuple[float, Action], ...]
+    """The last enacted actions, oldest first."""
+    intended: tuple[Action, ...]
+    """Actions written down but not known to be enacted."""
+    budgets: dict[str, float]
+    next_host: int
+    next_instance: int
+    last_decided_s: float | None
+    last_tick_s: float
+    """The last tick on record: the one the intended actions are of."""
+    lives: tuple[Life, ...] = ()
+    """The newest entry of every host, instance and unit whose life is not over, oldest subject first."""
+    scalings: dict[str, int] = field(default_factory=dict)
+    """How many starts and stops of instances were enacted, by unit: all of them, not the last alone."""
+
+
+class Recorder(Protocol):
+    """What a controller writes to, and what an earlier one of the same run left."""
+
+    def record(self, tick: TickRecord) -> None:
+        """Put a tick on record; its allowed actions as intended."""
+
+    def confirm(self, at_s: float, failed: Mapping[tuple[str, str], str]) -> None:
+        """The intended actions were enacted, but for those in `failed` (by kind and subject)."""
+
+    def restore(self, window: int) -> Restored | None:
+        """What a restarted controller takes up; None where nothing is on record."""
+
+
+def observation_row(
+    run: str, signal: Signal, instances: Mapping[str, int], running: Mapping[str, int]
+) -> tuple[Any, ...]:
+    """A signal in the order of the table's columns."""
+    m = signal.taken
+    return (
+        run, m.at_s, m.unit, m.interval_s, m.arrived, m.processed, m.emitted, m.waiting, m.in_service,
+        m.duration_s, m.duration_p95_s, m.duration_p99_s, m.service_s, m.arrival_cv, m.service_cv,
+        m.latency_s, m.latency_p95_s, signal.cpu_ratio, signal.memory_ratio, signal.cpu_std,
+        signal.memory_std, signal.trusted, instances.get(m.unit, 0), running.get(m.unit, 0),
+    )  # fmt: skip
+
+
+_MEASURED = (
+    "unit", "at_s", "interval_s", "arrived", "processed", "emitted", "waiting", "in_service", "duration_s",
+    "duration_p95_s", "duration_p99_s", "service_s", "arrival_cv", "service_cv", "latency_s", "latency_p95_s",
+)  # fmt: skip
+
+
+def signal_of(row: Mapping[str, Any]) -> Signal:
+    """The signal that a row of the observations holds."""
+    measurement = Measurement(**{name: row[name] for name in _MEASURED})
+    return Signal(
+        measurement, row["cpu_ratio"], row["memory_ratio"], row["cpu_std"], row["memory_std"], row["trusted"]
+    )
+
+
+def action_row(run: str, at_s: float, verdict: Verdict) -> list[Any]:
+    """A decision in the order of the table's columns: refused, held, or intended until it is done."""
+    action, refused = verdict.action, verdict.refused
+    unit, reason, policy = action.unit, action.reason, verdict.policy
+    if not action.changes:
+        status = "refused" if refused else "held"
+        # A hold's columns say everything already.
+        return [run, at_s, action.kind, policy, unit, action.subject, reason, status, refused, "{}"]
+    status = "refused" if refused else "intended"
+    payload = as_json({name: getattr(action, name) for name in _ACTION_FIELDS[type(action)]})
+    return [run, at_s, action.kind, policy, unit, action.subject, reason, status, refused, payload]
+
+
+def action_of(row: Mapping[str, Any]) -> Action:
+    """The action that a row holds."""
+    action: Action = ACTIONS[row["kind"]](**json.loads(row["payload"]))
+    return action
+
+
+def life_row(run: str, life: Life) -> tuple[Any, ...]:
+    """An entry of a life in the order of the table's columns."""
+    payload = as_json(dict(life.payload)) if life.payload else "{}"
+    return (run, life.at_s, life.what, life.name, life.state, life.over, payload)
+
+
+def life_of(row: Mapping[str, Any]) -> Life:
+    """The entry of a life that a row holds."""
+    return Life(
+        row["what"], row["name"], row["at_s"], row["state"], bool(row["over"]), json.loads(row["payload"])
+    )
+
+
+def charge_row(run: str, charge: Charge) -> dict[str, Any]:
+    """A charge by column."""
+    return {
+        "run": run, "at_s": charge.at_s, "host": charge.host, "units": charge.units,
+        "amount": str(charge.amount), "reason": charge.reason,
+    }  # fmt: skip
+
+
+def charge_of(row: Mapping[str, Any]) -> Charge:
+    """The charge that a row holds."""
+    return Charge(row["host"], row["at_s"], row["units"], Decimal(row["amount"]), row["reason"])
+
+
+def lease_row(run: str, lease: Lease) -> dict[str, Any]:
+    """A lease by column."""
+    return {
+        "run": run, "at_s": lease.started_s, "host": lease.host, "site": lease.site,
+        "flavour": lease.flavour, "btu_s": lease.btu_s, "price_per_btu": str(lease.price_per_btu),
+        "units": lease.units, "ended_s": lease.ended_s, "currency": lease.currency,
+    }  # fmt: skip
+
+
+def lease_of(row: Mapping[str, Any]) -> Lease:
+    """The lease that a row holds."""
+    return Lease(
+        row["host"], row["site"], row["flavour"], row["at_s"], row["btu_s"],
+        Decimal(row["price_per_btu"]), row["units"], row["ended_s"], row["currency"],
+    )  # fmt: skip
+
+
+def enacted_kinds(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many actions of each kind were enacted, from rows of the action table."""
+    counts = dict.fromkeys((name for name, kind in ACTIONS.items() if kind.changes), 0)
+    for row in rows:
+        if row["status"] == "enacted":
+            counts[row["kind"]] += 1
+    return counts

@@ -1,0 +1,251 @@
+"""A run again, as it was and as it could have been: the twin that a journal gives.
+
+The load of every source and the work on a record are read from the journal of a run, so that the same load
+can be simulated under another policy, price or SLO. The first thing to do with a twin is to run it as the run
+was: how far that is from what really happened says how far the rest can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from penstock.controller.journal import END_OF_RUN, OBSERVATIONS, Journal, enacted_kinds
+from penstock.controller.result import RunResult
+from penstock.controller.warm_start import JOURNAL_FILES
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.experiments.clairvoyant import clairvoyant_cost
+from penstock.forecasts.record import late_records
+from penstock.forecasts.season import Season, season_of
+from penstock.monitoring.measurements import Measurement
+from penstock.simulator import SimulationSettings, simulate
+from penstock.topology.file import load_topology
+from penstock.topology.model import Choice, Operator, Service, Topology
+
+TOPOLOGY_FILE = "topology.yaml"
+"""What a run's folder calls the topology it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    name: str
+    cost: float
+    kept: float
+    """The share of records within the SLO."""
+    rescales: int
+    host_minutes: float
+    times_s: tuple[float, ...] = ()
+    instances: tuple[float, ...] = ()
+    """Instances of all units together at each of the times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run as its journal tells it."""
+
+    topology: Topology
+    """Its topology, with the load that came and the work that was measured."""
+    start_s: float
+    duration_s: float
+    happened: Outcome
+
+
+def journal_file(place: Path) -> Path:
+    """The journal in a run's folder, or the file itself."""
+    if place.is_file():
+        return place
+    for name in JOURNAL_FILES:
+        if (place / name).is_file():
+            return place / name
+    raise ConfigurationError(
+        f"expected a run's folder with {' or '.join(JOURNAL_FILES)}, or a journal: {place}"
+    )
+
+
+def topology_of_run(place: Path, given: Path | None) -> Topology:
+    """The topology a run ran: the file given, or the one in its folder."""
+    file = given or journal_file(place).parent / TOPOLOGY_FILE
+    if not file.is_file():
+        raise ConfigurationError(f"expected the run's topology in {file}; give it with --topology")
+    return load_topology(file)
+
+
+def opened(place: Path) -> Journal:
+    """The journal of the last run in a file."""
+    file = journal_file(place)
+    engine = sa.create_engine(f"sqlite:///file:{file.resolve()}?mode=ro&uri=true")
+    try:
+        with engine.connect() as connection:
+            columns = OBSERVATIONS.c
+            run = connection.execute(sa.select(columns.run).order_by(columns.id.desc()).limit(1)).scalar()
+    except SQLAlchemyError as error:
+        raise ConfigurationError(f"expected the journal of a run in {file}, got {error}") from error
+    finally:
+        engine.dispose()
+    if run is None:
+        raise ConfigurationError(f"nothing was observed in the run of {file}")
+    return Journal(file, str(run))
+
+
+def recorded(journal: Journal, topology: Topology) -> Recorded:
+    """A run with its load and what it came to."""
+    rows = [row for row in journal.rows("observation") if row["unit"] in topology.unit_by_name]
+    if not rows:
+        raise ConfigurationError(
+            f"the journal has none of the units {', '.join(topology.unit_by_name)}; is it of this topology?"
+        )
+    start_s = min(row["at_s"] - row["interval_s"] for row in rows)
+    duration_s = max(row["at_s"] for row in rows) - start_s
+    by_unit: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_unit.setdefault(row["unit"], []).append(row)
+    first = {name: found[0]["instances"] or 1 for name, found in by_unit.items()}
+    twin = replace(
+        topology,
+        sources=tuple(
+            replace(
+                source, share=1.0, workload=_workload(topology, source.name, by_unit, start_s, duration_s)
+            )
+            for source in topology.sources
+        ),
+        operators=tuple(_measured_work(topology, operator, by_unit) for operator in topology.operators),
+        units=tuple(
+            replace(unit, initial_instances=min(unit.max_instances, max(1, first.get(unit.name, 1))))
+            for unit in topology.units
+        ),
+    )
+    return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s))
+
+
+def replayed(run: Recorded, topology: Topology, name: str, seed: int = 1) -> Outcome:
+    """A run's load under a variation of its topology."""
+    with Journal("sqlite://", "replay", buffered=True) as journal:
+        result = simulate(topology, SimulationSettings(seed=seed), duration_s=run.duration_s, journal=journal)
+        return outcome_of(name, result, journal)
+
+
+def outcome_of(name: str, result: RunResult, journal: Journal) -> Outcome:
+    """The figures of a simulated run, with its curve of instances."""
+    times, counts = _curve(journal.rows("observation", ("at_s", "instances")), 0.0)
+    return Outcome(
+        name,
+        float(result.resource_cost),
+        result.compliance.ratio("real_time"),
+        result.rescales,
+        result.host_s / 60,
+        times,
+        counts,
+    )
+
+
+def bound_of(run: Recorded) -> float:
+    """The clairvoyant cost of a run's load."""
+    return float(clairvoyant_cost(run.topology, run.duration_s))
+
+
+def best_cost_of(journal: Journal, topology: Topology) -> float | None:
+    """The clairvoyant cost of the load a journal holds; None where it does not tell enough of it."""
+    try:
+        return bound_of(recorded(journal, topology))
+    except (PenstockError, ValueError, ArithmeticError):
+        return None
+
+
+def seasons_of(journals: Sequence[Journal]) -> dict[str, Season]:
+    """What every unit's load usually does, from the journals of earlier runs."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for journal in journals:
+        for row in journal.rows("observation", ("unit", "at_s", "interval_s", "arrived")):
+            times, rates = found.setdefault(row["unit"], ([], []))
+            times.append(row["at_s"] - row["interval_s"] / 2)
+            rates.append((row["arrived"] or 0) / row["interval_s"])
+    seasons = {unit: season_of(np.array(times), np.array(rates)) for unit, (times, rates) in found.items()}
+    return {unit: season for unit, season in seasons.items() if season is not None}
+
+
+def _workload(
+    topology: Topology,
+    source: str,
+    by_unit: Mapping[str, Sequence[Mapping[str, Any]]],
+    start_s: float,
+    duration_s: float,
+) -> Choice:
+    """The load of a source: what arrived at the first unit that takes it, shared among its sources."""
+    for name in topology.successors[source]:
+        unit = topology.unit_of.get(name)
+        rows = by_unit.get(unit or "")
+        if unit is None or not rows:
+            continue
+        inputs = {
+            i for o in topology.unit_by_name[unit].operators for i in topology.operator_by_name[o].inputs
+        }
+        sharing = max(1, len(inputs & topology.source_by_name.keys()))
+        step_s = float(np.median([row["interval_s"] for row in rows]))
+        ends_s = np.array([row["at_s"] - start_s for row in rows])
+        total = np.concatenate([[0.0], np.cumsum([row["arrived"] or 0 for row in rows])]) / sharing
+        edges_s = np.append(np.arange(0.0, duration_s, step_s), duration_s + step_s)
+        records = np.interp(edges_s, np.concatenate([[0.0], ends_s]), total)
+        return Choice(
+            "stepwise", {"levels_per_s": tuple((np.diff(records) / step_s).tolist()), "hold_s": step_s}
+        )
+    raise ConfigurationError(f"no unit that takes from {source} was observed, so its load is not known")
+
+
+def _measured_work(
+    topology: Topology, operator: Operator, by_unit: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Operator:
+    """An operator with the work on a record as measured; a unit of several shares its own evenly."""
+    unit = topology.unit_of[operator.name]
+    rows = [row for row in by_unit.get(unit, ()) if row["service_s"] and row["processed"]]
+    if not rows:
+        return operator
+    weights = np.array([row["processed"] for row in rows], dtype=float)
+    mean_s = float(np.average([row["service_s"] for row in rows], weights=weights))
+    spread = [row["service_cv"] for row in rows if row["service_cv"] is not None]
+    members = len(topology.unit_by_name[unit].operators)
+    cv = float(np.median(spread)) if spread else operator.service_time.cv
+    return replace(operator, service=Service(mean_s / members, min(cv, 3.0)))
+
+
+def _happened(
+    journal: Journal, topology: Topology, rows: Sequence[Mapping[str, Any]], start_s: float
+) -> Outcome:
+    done = late = 0.0
+    for row in rows:
+        measured = Measurement(
+            row["unit"], row["at_s"], row["interval_s"], processed=row["processed"] or 0,
+            duration_s=row["duration_s"], duration_p95_s=row["duration_p95_s"],
+            duration_p99_s=row["duration_p99_s"],
+        )  # fmt: skip
+        done += measured.processed
+        late += late_records(measured, topology.unit_slo_s(row["unit"]))
+    kinds = enacted_kinds(
+        row for row in journal.rows("action", ("kind", "policy", "status")) if row["policy"] != END_OF_RUN
+    )
+    end_s = max(row["at_s"] for row in rows)
+    leases = [lease for lease in journal.leases() if lease.units]
+    times, counts = _curve(rows, start_s)
+    return Outcome(
+        "as it happened",
+        float(sum(charge.amount for charge in journal.charges())),
+        1.0 - late / done if done else 1.0,
+        sum(kinds.get(kind, 0) for kind in ("StartInstance", "StopInstance", "MigrateInstance")),
+        sum((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s for lease in leases) / 60,
+        times,
+        counts,
+    )
+
+
+def _curve(rows: Sequence[Mapping[str, Any]], start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    totals: dict[float, float] = {}
+    for row in rows:
+        totals[row["at_s"] - start_s] = totals.get(row["at_s"] - start_s, 0.0) + (row["instances"] or 0)
+    return tuple(totals), tuple(totals.values())

@@ -1,0 +1,123 @@
+"""The record of a unit's load: what came, what was finished and what was late, in bins of equal length.
+
+A bin is as long as the time between two decisions, which is the finest step a decision can be made for.
+What was recorded is never changed, so a snapshot shares the memory of the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.forecasts.season import Season, season_of
+from penstock.monitoring.measurements import Measurement
+
+Floats = NDArray[np.float64]
+
+DEPTH = 2880
+"""Bins kept: two days where a decision is made every minute."""
+SEASON_EVERY = 30
+"""Bins after which the season is looked for again."""
+_RATE, _NEWEST, _DONE, _LATE = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A unit's load so far, oldest bin first."""
+
+    bin_s: float
+    end_s: float
+    """The end of the newest bin."""
+    rate_per_s: Floats
+    """Records that came in, a second, over each bin."""
+    newest_per_s: Floats
+    """The same over the last measurement of each bin alone: less smooth, but newer."""
+    done: Floats
+    """Records finished in each bin."""
+    late: Floats
+    """Those of them that took longer than they may."""
+
+    def __len__(self) -> int:
+        return len(self.rate_per_s)
+
+
+class LoadRecord:
+    """A load that grows, bin by bin."""
+
+    def __init__(self, bin_s: float, depth: int = DEPTH) -> None:
+        self._bin_s = bin_s
+        self._depth = depth
+        self._rows: Floats = np.zeros((4, 2 * depth))
+        self._begin = self._end = 0
+        self._end_s = 0.0
+        self._appended = self._season_due = 0
+        self._season: Season | None = None
+        self._span_s = self._arrived = self._done = self._late = 0.0
+
+    def add(self, measurement: Measurement, slo_s: float) -> None:
+        """Take in one measurement; a bin is closed once measurements fill it."""
+        self._span_s += measurement.interval_s
+        self._arrived += measurement.arrived
+        self._done += measurement.processed
+        self._late += late_records(measurement, slo_s)
+        self._end_s = measurement.at_s
+        # An observation that was missed makes a longer one, which fills several bins.
+        bins = int(self._span_s / self._bin_s + 1e-6)
+        if bins < 1:
+            return
+        row = (
+            self._arrived / self._span_s,
+            measurement.arrival_rate_per_s,
+            self._done / bins,
+            self._late / bins,
+        )
+        for _ in range(min(bins, self._depth)):
+            self._append(row)
+        self._span_s = self._arrived = self._done = self._late = 0.0
+
+    def load(self) -> Load:
+        """The load so far."""
+        rows = self._rows[:, self._begin : self._end]
+        return Load(self._bin_s, self._end_s, rows[_RATE], rows[_NEWEST], rows[_DONE], rows[_LATE])
+
+    def season(self) -> Season | None:
+        """What the load usually does over a day, once one is known; looked at anew every few bins."""
+        if self._appended >= self._season_due:
+            self._season_due = self._appended + SEASON_EVERY
+            load = self.load()
+            times_s = load.end_s - load.bin_s * (np.arange(len(load) - 1.0, -1.0, -1.0) + 0.5)
+            self._season = season_of(times_s, load.rate_per_s, step_s=max(300.0, load.bin_s))
+        return self._season
+
+    def _append(self, row: tuple[float, float, float, float]) -> None:
+        if self._end == self._rows.shape[1]:
+            kept = self._rows[:, self._begin : self._end]
+            # A new array: snapshots still show the old one.
+            self._rows = np.zeros((4, 2 * self._depth))
+            self._rows[:, : kept.shape[1]] = kept
+            self._begin, self._end = 0, kept.shape[1]
+        self._rows[:, self._end] = row
+        self._appended += 1
+        self._end += 1
+        self._begin = max(self._begin, self._end - self._depth)
+
+
+def late_records(measurement: Measurement, slo_s: float) -> float:
+    """Records of a measurement that took longer than the SLO.
+
+    Where they were not counted, the share is read off the durations that are known: the mean, the 95th and
+    the 99th percentile, with straight lines between them.
+    """
+    if measurement.on_time is not None:
+        return float(measurement.processed - measurement.on_time)
+    if measurement.duration_s is None or not measurement.processed:
+        return 0.0
+    known = [(0.0, 0.0), (measurement.duration_s, 0.5)]
+    for value_s, share in ((measurement.duration_p95_s, 0.95), (measurement.duration_p99_s, 0.99)):
+        if value_s is not None and value_s > known[-1][0]:
+            known.append((value_s, share))
+    known.append((2.0 * known[-1][0] + 1e-9, 1.0))
+    values, shares = zip(*known, strict=True)
+    return float(measurement.processed * (1.0 - np.interp(slo_s, values, shares)))

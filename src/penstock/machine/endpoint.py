@@ -1,0 +1,84 @@
+"""One page of text over HTTP, for whoever on this machine asks: loopback unless another address is given."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from penstock.errors import ConfigurationError
+
+LOG = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+LONGEST_REQUEST_S = 5.0
+
+Page = Callable[[str], tuple[str, str]]
+"""Given what the caller accepts: the type of the content, and the content."""
+
+
+def listening_address(place: int | str) -> tuple[str, int]:
+    """Where to listen, by a port of the loopback address, or by `address:port`."""
+    host, _, port = str(place).rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"expected a port, or address:port, got {place!r}")
+    return host or LOOPBACK, int(port)
+
+
+class Endpoint:
+    """Serves one page below one path until it is closed. Requests are read only, and bounded in time."""
+
+    def __init__(self, place: int | str, path: str, page: Page) -> None:
+        """Listen; port 0 takes a free one. ConfigurationError where the port is taken."""
+        address = listening_address(place)
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = LONGEST_REQUEST_S
+
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != path:
+                    self.send_error(404, "there is nothing but " + path)
+                    return
+                kind, text = page(self.headers.get("Accept", ""))
+                content = text.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                LOG.debug(format, *arguments)
+
+        try:
+            self._server = _Server(address, Handler)
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen at {address[0]}:{address[1]}: {error}") from None
+        self.url = f"http://{address[0]}:{self._server.server_address[1]}{path}"
+        """Where it is."""
+        serve = functools.partial(self._server.serve_forever, poll_interval=0.2)
+        self._thread = threading.Thread(target=serve, name="penstock-endpoint", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; calling it again does nothing."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        with contextlib.suppress(Exception):
+            LOG.debug("a request of %s ended early", client_address, exc_info=True)

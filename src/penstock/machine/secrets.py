@@ -1,0 +1,80 @@
+"""Secrets: made here, and kept out of whatever is shown, logged or written down.
+
+A secret is known by the name of its setting, or by its value once it was made or met in this process. What
+is said to people or to the journal goes through `redacted`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+
+HIDDEN = "…"
+"""What stands where a secret was."""
+
+_NAME = re.compile(r"secret|passw|token|access[._-]?key|account[._-]?key|credential|jaas|api[._-]?key", re.I)
+_SPOKEN = (
+    # name=value, name: value, "name": "value"; also the words of a login module's line
+    re.compile(
+        r"(?P<keep>[\w.-]*(?:secret|passw(?:or)?d|token|access[._-]?key|account[._-]?key|api[._-]?key)[\w.-]*"
+        r"[\"']?\s*[=:]\s*[\"']?)(?!\s)(?P<value>[^\s\"',;&]+)",
+        re.I,
+    ),
+    re.compile(r"(?P<keep>\bBearer\s+)(?P<value>[\w.~+/=-]{8,})"),
+    # user:password@host in an address
+    re.compile(r"(?P<keep>\w+://[^\s/:@]+:)(?P<value>[^\s/@]+)(?=@)"),
+)
+_SHORTEST = 6
+"""Shorter values are words that stand everywhere: they are not looked for."""
+_known: set[str] = set()
+
+
+def new_secret(octets: int = 32) -> str:
+    """A secret that nobody can guess, known to `redacted` from now on."""
+    return remember(secrets.token_urlsafe(octets))
+
+
+def remember(value: str) -> str:
+    """Let `redacted` know a value, wherever it turns up; the same value back."""
+    if len(value) >= _SHORTEST:
+        _known.add(value)
+    return value
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting of this name is nobody else's business."""
+    return _NAME.search(name) is not None
+
+
+def remember_all(settings: Mapping[str, str]) -> None:
+    """Let `redacted` know every secret among some settings."""
+    for name, value in settings.items():
+        if is_secret(name):
+            remember(str(value))
+
+
+def redacted(text: str) -> str:
+    """A text without the secrets in it."""
+    for value in _known:
+        if value in text:
+            text = text.replace(value, HIDDEN)
+    for pattern in _SPOKEN:
+        text = pattern.sub(lambda found: f"{found['keep']}{HIDDEN}", text)
+    return text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Writes log lines without secrets, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line as it is written."""
+        return redacted(super().format(record))
+
+
+def log_redacted(level: int = logging.INFO) -> None:
+    """Let this process log to its output, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])

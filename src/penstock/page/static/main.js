@@ -1,0 +1,170 @@
+// The page: reads the films, follows a run that goes on, and shows one view at a time.
+
+import { Change } from "./change.js";
+import { Film } from "./film.js";
+import { Money } from "./money.js";
+import { Now } from "./now.js";
+import { Replay } from "./replay.js";
+import { duration, element, instant, money, number, percent } from "./text.js";
+import { Why } from "./why.js";
+
+const TITLES = { now: "Now", why: "Why", money: "Money", replay: "Replay", change: "Change" };
+const AGAIN_MS = 2000;
+
+class App {
+  constructor() {
+    this.token = this.readToken();
+    this.views = {};
+    this.view = null;
+    this.theme();
+    document.getElementById("theme").addEventListener("click", () => this.theme(true));
+    document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  readToken() {
+    const given = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (given) { sessionStorage.setItem("token", given); history.replaceState(null, "", location.pathname); }
+    return given ?? sessionStorage.getItem("token") ?? "";
+  }
+
+  async start() {
+    let told;
+    try { told = await this.ask("films"); } catch (error) { this.headline("late", `The page cannot be shown: ${error.message}`); return; }
+    this.films = told.map((one, i) => new Film(one, i));
+    this.film = this.films[0];
+    document.title = `${this.film.name} · Penstock`;
+    document.getElementById("run-name").textContent = this.films.map((film) => film.label).join(" beside ");
+    const names = ["now", "why", "money", "replay", ...(this.film.live ? ["change"] : [])];
+    const tabs = document.getElementById("tabs");
+    names.forEach((name, i) => tabs.append(element("button", { role: "tab", type: "button", id: `tab-${name}`, "aria-controls": "view", "aria-selected": "false", title: `key ${i + 1}`, onclick: () => this.show(name) }, TITLES[name])));
+    this.names = names;
+    const asked = location.hash.slice(1);
+    this.show(names.includes(asked) ? asked : this.films.length > 1 ? "replay" : "now");
+    if (this.film.live) this.follow();
+    document.body.dataset.ready = "yes";
+  }
+
+  show(name, unit = undefined) {
+    this.view?.hidden?.();
+    const make = { now: () => new Now(this.film, this), why: () => new Why(this.film, this, unit ?? ""), money: () => new Money(this.film, this), replay: () => new Replay(this.films, this), change: () => new Change(this.film, this) };
+    this.name = name;
+    this.view = this.views[name] ??= make[name]();
+    if (unit !== undefined) this.view.unit = unit;
+    for (const tab of document.querySelectorAll("[role=tab]")) { const chosen = tab.id === `tab-${name}`; tab.setAttribute("aria-selected", String(chosen)); tab.tabIndex = chosen ? 0 : -1; }
+    const main = document.getElementById("view");
+    main.replaceChildren(this.view.root);
+    main.setAttribute("aria-labelledby", `tab-${name}`); main.setAttribute("role", "tabpanel");
+    history.replaceState(null, "", `#${name}`);
+    if (name === "why" && unit !== undefined) this.view.show(unit); else this.view.shown?.();
+    if (name !== "replay") this.refresh();
+  }
+
+  why(unit) { this.show("why", unit); window.scrollTo(0, 0); }
+
+  refresh() {
+    const state = this.film.at(this.film.end);
+    this.say(this.film, state);
+    this.view?.update?.(state);
+  }
+
+  // One line on top: what is wrong and what is being done about it, or that all is well.
+  say(film, state) {
+    const clock = document.getElementById("clock"), status = film.status;
+    const phase = film.live ? status?.phase ?? "running" : "over";
+    clock.textContent = film.live ? `${phase} · ${instant(film, state.t)}` : `${film.result?.kind ?? ""} run of ${duration(film.newest - film.start)}, over`.trim();
+    if (!film.ticks.at.length) { this.headline("unknown", "The run is starting; nothing was measured yet."); return; }
+    if (!film.live && this.name !== "replay" && film.result) { this.verdict(film); return; }
+    const troubles = film.troubles(state), first = troubles[0];
+    if (film.live && status?.problem) this.headline("late", `The run ended: ${status.problem}`);
+    else if (film.live && status && !status.acting) this.headline("near", `Paused: it decides and records, but does nothing. ${status.reason ?? ""}`);
+    else if (phase === "starting") this.headline("unknown", "The run is starting: sources begin once every unit runs.");
+    else if (!first) this.headline("kept", `All is well: ${state.units.length === 1 ? "the unit keeps" : `all ${state.units.length} units keep`} their SLOs, ${number(state.units.reduce((sum, unit) => sum + unit.waiting, 0))} records wait.`.replace("the unit keeps their SLOs", "the unit keeps its SLO"));
+    else {
+      const what = first.what ?? `${first.unit} takes ${first.ratio.toFixed(1)} times its SLO, ${number(first.waiting)} records wait`;
+      this.headline(first.level, `${what}: ${first.doing}.`, troubles.length > 1 ? `${troubles.length - 1} more: ${troubles.slice(1, 6).map((one) => one.unit ?? one.what).join(", ")}${troubles.length > 6 ? ", …" : ""}` : "");
+    }
+  }
+
+  verdict(film) {
+    const kept = film.result.compliance?.real_time, level = kept >= 0.9 ? "kept" : kept >= 0.5 ? "near" : "late";
+    const worst = Object.entries(film.result.units ?? {}).sort((a, b) => a[1].compliance.real_time - b[1].compliance.real_time)[0];
+    this.headline(level, `${percent(kept)} of records were kept within their SLOs, for ${money(+film.result.resource_cost, film.currency)}.`,
+      worst && worst[1].compliance.real_time < 0.99 ? `Least kept: ${worst[0]}, ${percent(worst[1].compliance.real_time)}, its largest queue ${number(worst[1].largest_queue)} records.` : "");
+  }
+
+  headline(level, text, more = "") {
+    const line = document.getElementById("headline"), key = `${level}|${text}|${more}`;
+    if (line.lastKey === key) return;
+    line.lastKey = key;
+    line.className = `headline ${level}`;
+    line.replaceChildren(`${{ kept: "✓ ", near: "~ ", late: "✕ ", unknown: "" }[level]}${text}`, more ? element("small", {}, more) : "");
+  }
+
+  async request(path, options = {}) {
+    const answer = await fetch(`data/${path}`, { ...options, headers: { Authorization: `Bearer ${this.token}`, ...(options.headers ?? {}) } });
+    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? answer.statusText);
+    return answer;
+  }
+  async ask(path) { return (await this.request(path)).json(); }
+  async tell(order) { return (await this.request("tell", { method: "POST", body: JSON.stringify(order) })).json(); }
+
+  async follow() {
+    // fetch and not EventSource: that one cannot send the token but in the address.
+    while (this.film.live) {
+      try {
+        const answer = await this.request(`live?after=${this.film.tick}`), reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = "";
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done) break;
+          rest += value;
+          const events = rest.split("\n\n");
+          rest = events.pop();
+          for (const event of events) this.hear(event);
+        }
+      } catch { /* the server may be gone for a moment, or for good: what is known stays on the page */ }
+      if (this.film.live) {
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+      }
+    }
+  }
+
+  hear(event) {
+    const name = /^event: (.*)$/m.exec(event)?.[1], data = /^data: (.*)$/m.exec(event)?.[1];
+    if (name === "again") { location.reload(); return; }
+    if (name !== "news") return;
+    this.film.take(JSON.parse(data));
+    if (!this.pending) {
+      this.pending = true;
+      requestAnimationFrame(() => { this.pending = false; if (this.name !== "replay") this.refresh(); });
+    }
+  }
+
+  theme(change = false) {
+    const root = document.documentElement, dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+    let now = localStorage.getItem("theme") ?? (dark ? "dark" : "light");
+    if (change) { now = now === "dark" ? "light" : "dark"; localStorage.setItem("theme", now); }
+    root.dataset.theme = now;
+    if (change) { this.views = {}; if (this.name) this.show(this.name); }
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
+    const number = +event.key;
+    if (number >= 1 && number <= (this.names?.length ?? 0)) { this.show(this.names[number - 1]); document.getElementById(`tab-${this.name}`).focus(); }
+    else if (event.key === "t") this.theme(true);
+    else if (event.key === "?") document.getElementById("keys").showModal();
+    else if (this.name === "why" && (event.key === "j" || event.key === "k")) this.view.step(event.key === "j" ? 1 : -1);
+    else if (this.name === "replay" && event.target.type !== "range" && (event.key === "ArrowRight" || event.key === "ArrowLeft") && !event.target.closest?.("[role=tablist]")) this.view.step(event.key === "ArrowRight" ? 1 : -1);
+    else if (this.name === "replay" && event.key === " " && event.target.tagName !== "BUTTON") { event.preventDefault(); this.view.play(); }
+    else if (event.target.getAttribute?.("role") === "tab" && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+      const place = this.names.indexOf(this.name), next = this.names[(place + (event.key === "ArrowRight" ? 1 : -1) + this.names.length) % this.names.length];
+      this.show(next); document.getElementById(`tab-${next}`).focus();
+    }
+  }
+}
+
+const app = new App();
+window.penstock = app;
+app.start();

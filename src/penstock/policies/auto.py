@@ -1,0 +1,267 @@
+"""Policy `auto`: keep the asked share of records within the SLO, at the least cost; nothing else to set.
+
+Four parts, each in a file of its own. How the load may go within the time a decision takes to work
+(`penstock.forecasts`); what a number of instances can do in each of these ways (`auto_capacity`); what a late
+record is worth, from the account of those that were (`auto_account`); and where one instance more costs more
+than the late records it prevents (`auto_choice`). Paid hosts are kept until their lease ends (`leasing`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.errors import ConfigurationError
+from penstock.fleet.actions import Action
+from penstock.fleet.deployment import InstanceState
+from penstock.forecasts.outlook import AHEAD, NEAR, WEIGHTS, Outlook, outlook_of
+from penstock.infrastructure.placement import flavour_to_lease
+from penstock.monitoring.measurements import Signal
+from penstock.policies.auto_account import Account, account_of, worth_of_late
+from penstock.policies.auto_capacity import Ability, Future
+from penstock.policies.auto_choice import Choice, Prices, fewer_instances, more_instances
+from penstock.policies.leasing import give_back
+from penstock.policies.planning import Plan
+from penstock.policies.rate import Demand, demands, true_rate_per_s
+from penstock.policies.view import View
+from penstock.quantities import format_duration
+
+CHANGED = 0.1
+"""A rate that is off by more than this share has changed; less is the noise of measuring it."""
+LEAST_SLACK = 0.05
+"""A record may always wait for this share of the SLO, even where its work alone takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """Keep the asked share of records within the SLO at the least cost; nothing else has to be set."""
+
+    name: ClassVar[str] = "auto"
+    decides_on: ClassVar[tuple[str, ...]] = ("arrivals", "service", "waiting")
+    looks_back: ClassVar[bool] = True
+    keep: float = 0.99
+    """The share of records that must stay within the SLO, or within the unit's budget."""
+    late_costs: float | None = None
+    """What a late record costs; where given, bill plus this is made least, and `keep` is not looked at."""
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.keep < 1:
+            raise ConfigurationError(f"keep is a share from 0.5 to below 1, such as 0.99, got {self.keep}")
+        if self.late_costs is not None and self.late_costs < 0:
+            raise ConfigurationError(f"late_costs is 0 or more, got {self.late_costs}")
+
+    def decide(self, view: View) -> tuple[Action, ...]:
+        """Bring every unit to the number of instances that costs least."""
+        plan = Plan(view)
+        loads = _demands(view)
+        surplus: dict[str, int] = {}
+        reasons: dict[str, str] = {}
+        for unit in view.units:
+            self._decide(plan, unit, loads.get(unit), surplus, reasons)
+        give_back(plan, surplus, reasons)
+        return plan.actions
+
+    def _decide(
+        self, plan: Plan, unit: str, demand: Demand | None, surplus: dict[str, int], reasons: dict[str, str]
+    ) -> None:
+        view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
+        count, least = plan.count(unit), max(1, bounds.min_instances)
+        if count < least:
+            _start(plan, unit, least, f"up: {count} instances of at least {least}")
+            return
+        seen = _seen(plan, unit, demand, self.keep)
+        if isinstance(seen, str):
+            plan.hold(unit, seen)
+            return
+        lesson = view.lessons.get(unit)
+        most = bounds.max_instances
+        if lesson is not None:
+            most = min(most, max(least, lesson.enough))
+            if count > most:
+                _stop(plan, unit, count - most, f"down from {count} to {most}: {lesson.told}")
+                return
+        prices = self._prices(plan, unit, seen)
+        if prices is None:
+            plan.hold(unit, "no site has a host that would hold it")
+            return
+        times_s = np.array(AHEAD) * seen.future.bin_s
+        far = seen.outlook.ways_per_s
+        up = more_instances(seen.future, seen.ability, prices, count, most, times_s, far, view.interval_s)
+        if up.count > count:
+            _start(plan, unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
+            return
+        step = prices.per_host if prices.priced and _alone(plan, unit) else 1
+        down = fewer_instances(
+            seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s
+        )
+        if down.count < count and not prices.priced:
+            reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
+            _stop(plan, unit, count - down.count, reason)
+        elif down.count < count:
+            surplus[unit] = count - down.count
+            reasons[unit] = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
+        else:
+            bound = f"; no more than {most}: {lesson.told}" if lesson is not None and count >= most else ""
+            plan.hold(unit, f"{count} instances are right: {seen.told(up, prices, self)}{bound}")
+
+    def _prices(self, plan: Plan, unit: str, seen: _Seen) -> Prices | None:
+        topology = plan.view.topology
+        found = flavour_to_lease(topology, unit, {})
+        if isinstance(found, str):
+            return None
+        site, flavour = found
+        cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
+        per_host = max(1, int(min(flavour.cores / cores + 1e-9, flavour.memory_mib / max(memory_mib, 1))))
+        host_per_s = float(site.price_per_step(flavour)) / site.step_s
+        room = sum(
+            int(min(r.cores / cores + 1e-9, r.memory_mib / max(memory_mib, 1)))
+            for r in (plan.room[host] for host in plan.candidates(unit))
+        )
+        priced, minimum_s = host_per_s > 0, site.least_steps * site.step_s
+        if not priced:
+            # Somebody else pays for the hosts: what counts is how many instances there are.
+            host_per_s, per_host, minimum_s, room = 1.0, 1, plan.view.interval_s, 0
+        late = self.late_costs
+        if late is None:
+            per_record = host_per_s / per_host / seen.ability.rate_per_s
+            late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s)
+        return Prices(host_per_s, per_host, minimum_s, late, priced, room)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of a unit when it is decided on."""
+
+    outlook: Outlook
+    future: Future
+    ability: Ability
+    account: Account
+    lead_s: float
+    now_per_s: float
+
+    def told(self, choice: Choice, prices: Prices, policy: Auto) -> str:
+        """The numbers that made a decision, in one sentence."""
+        ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
+        low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
+        kept = self.account.kept
+        return (
+            f"{self.now_per_s:.4g}/s, in {format_duration(ahead * self.future.bin_s)} {low:.4g} to "
+            f"{high:.4g}/s ({self.outlook.forecaster}), {self.ability.rate_per_s:.4g}/s an instance, "
+            f"{choice.late_if_unchanged:.3g} late expected, {choice.late:.3g} after it; "
+            f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep:.4g} asked, "
+            f"a late record is worth {prices.late:.3g}"
+        )
+
+
+def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float) -> _Seen | str:
+    view = plan.view
+    load, signal = view.loads.get(unit), view.latest(unit)
+    if load is None or signal is None or len(load) < 1 or demand is None:
+        return "load not known yet"
+    ability = _ability(view, unit)
+    if ability is None:
+        return "processing rate not known yet"
+    lead_s = view.lead_time_s(unit)
+    lead_bins = lead_s / load.bin_s
+    outlook = outlook_of(load, math.ceil(lead_bins + 0.5), view.seasons.get(unit))
+    # A predecessor that holds something back, or works something off, will send more than it does now.
+    arriving = max(signal.measurement.arrival_rate_per_s, 1e-9)
+    held_back = max(1.0, min(10.0, demand.incoming_per_s / arriving))
+    outlook = outlook.scaled(held_back)
+    members = plan.instances(unit)
+    ready_s = np.array(
+        [
+            0.0 if i.state is InstanceState.RUNNING else max(0.0, i.requested_s + lead_s - view.now_s)
+            for i in members
+        ]
+    )
+    ends = np.arange(1.0, NEAR + 1.0)
+    # How much of each bin each instance serves, summed over the instances.
+    coming = np.clip(ends[:, None] - ready_s / load.bin_s, 0.0, 1.0).sum(axis=1)
+    future = Future(
+        outlook.ways_per_s[:, :NEAR],
+        WEIGHTS,
+        load.bin_s,
+        float(signal.measurement.waiting),
+        coming,
+        lead_bins,
+    )
+    return _Seen(
+        outlook,
+        future,
+        ability,
+        account_of(load, keep),
+        lead_s,
+        signal.measurement.arrival_rate_per_s,
+    )
+
+
+def _ability(view: View, unit: str) -> Ability | None:
+    window = view.window(unit)
+    slots = view.topology.unit_by_name[unit].slots
+    running = sum(1 for i in view.instances(unit) if i.state is InstanceState.RUNNING)
+    since_s = view.now_s - max(view.interval_s, 60.0)
+    recent = [s for s in window if s.at_s > since_s] or list(window[-4:])
+    rate = _rate(recent, running, slots)
+    if rate is None:
+        return None
+    # Over the whole window it is known better, unless it has changed.
+    longer = _rate(window, running, slots)
+    if longer is not None and abs(longer / rate - 1.0) < CHANGED and window[-1].measurement.service_s:
+        rate = longer
+    service_s = slots / rate
+    measured = [s.measurement for s in recent]
+    service_cv = _mean([m.service_cv for m in measured if m.service_cv is not None], 1.0)
+    arrival_cv = _mean([m.arrival_cv for m in measured if m.arrival_cv is not None], 1.0)
+    # What a record spends here when nothing waits, beside the work on it: the micro-batch's own time.
+    overheads = [
+        s.measurement.duration_s - (s.measurement.service_s or 0.0)
+        for s in window
+        if s.measurement.duration_s is not None and s.measurement.service_s is not None
+    ]
+    overhead_s = max(0.0, min(overheads, default=0.0))
+    slo_s = view.slo_s(unit)
+    slack_s = slo_s - overhead_s - service_s * (1.0 + service_cv)
+    variation = (arrival_cv**2 + service_cv**2) / 2.0
+    return Ability(rate, slots, service_s, max(slack_s, LEAST_SLACK * slo_s), variation)
+
+
+def _rate(signals: Sequence[Signal], running: int, slots: int) -> float | None:
+    """The mean rate of one instance, by the records it was measured on."""
+    total = weight = 0.0
+    for signal in signals:
+        rate = true_rate_per_s(signal, running, slots)
+        if rate is not None and signal.measurement.processed:
+            total += signal.measurement.processed / rate
+            weight += signal.measurement.processed
+    return weight / total if total > 0 else None
+
+
+def _demands(view: View) -> Mapping[str, Demand]:
+    newest = {u.name: s[-1].measurement for u in view.topology.units if (s := view.window(u.name))}
+    return demands(view.topology, newest, 2.0 * view.interval_s)
+
+
+def _alone(plan: Plan, unit: str) -> bool:
+    """Whether no other unit has instances on this unit's hosts."""
+    hosts = {i.host for i in plan.instances(unit) if i.host is not None}
+    return all(other.unit == unit for host in hosts for other in plan.on_host(host))
+
+
+def _mean(values: list[float], otherwise: float) -> float:
+    return math.fsum(values) / len(values) if values else otherwise
+
+
+def _start(plan: Plan, unit: str, wanted: int, reason: str) -> None:
+    while plan.count(unit) < wanted and plan.start(unit, reason):
+        pass
+
+
+def _stop(plan: Plan, unit: str, number: int, reason: str) -> None:
+    """Stop instances that do not help, the newest first; their hosts go when their lease ends."""
+    for instance in reversed(plan.instances(unit)[-number:]):
+        plan.stop(instance, reason)

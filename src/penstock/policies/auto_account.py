@@ -1,0 +1,60 @@
+"""The account of late records: how many may be late, how many were, and what one more is worth.
+
+Asked to keep 99 %, a unit may be late with 1 % of its records. What it has not used of that stands in an
+account; what it used too much is a debt. From the account follows what a late record is worth to avoid: as
+much as the records that would have to be on time for it, times more where there is a debt, times less where
+there is plenty left. So the share asked for is aimed at, and neither missed nor exceeded at any price.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.forecasts.record import Load
+
+REMEMBERED_S = 86400.0
+"""How long the account looks back: what was late yesterday is forgiven, what was saved is forgotten."""
+DEAREST, CHEAPEST = 1.5, -8.0
+"""The worth of a late record moves by at most a factor of e to these powers.
+
+A debt that a flash crowd left cannot be paid back soon: to be some times as careful is careful enough.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A unit's late records against those it may have."""
+
+    done: float
+    """Records finished within the span looked back on."""
+    late: float
+    balance_s: float
+    """Late records that may still come (or came too many, below 0), as seconds of the usual load."""
+
+    @property
+    def kept(self) -> float | None:
+        """The share that was on time; None where nothing was finished."""
+        return 1.0 - self.late / self.done if self.done else None
+
+
+def account_of(load: Load, keep: float) -> Account:
+    """The account over the last day, from the bins of a load."""
+    bins = max(1, round(REMEMBERED_S / load.bin_s))
+    done, late = float(load.done[-bins:].sum()), float(load.late[-bins:].sum())
+    span_s = min(len(load), bins) * load.bin_s
+    if done <= 0:
+        return Account(done, late, 0.0)
+    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done)
+
+
+def worth_of_late(account: Account, keep: float, price_per_record: float, lead_s: float) -> float:
+    """What avoiding one late record is worth, in money.
+
+    A unit that is short of capacity with probability p is late with about a share p. Adding capacity pays
+    where p · worth exceeds the price of a record's work, so worth = price / (1 - keep) makes p = 1 - keep.
+    Lateness comes in pieces as long as it takes to do something about it: the lead time is the measure of
+    the account.
+    """
+    pieces = account.balance_s / max(lead_s, 1.0)
+    return price_per_record / (1.0 - keep) * math.exp(min(DEAREST, max(CHEAPEST, -pieces)))

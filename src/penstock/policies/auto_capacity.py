@@ -1,0 +1,103 @@
+"""What a number of instances can do: how many records would be late, in every way the load may go.
+
+Two reasons make a record late. The load exceeds what the instances can do, so that a backlog grows until it
+takes longer than the SLO to get through it; that is counted as a fluid. Or records that happen to come
+together wait for each other although the instances could do it all; that is a queue with many servers
+(Sakasegawa's probability of waiting, an exponential tail as wide as the measured variations make it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+RECOVERY_LEADS = 4.0
+"""A backlog is worked off within so many times the time from a decision until it works."""
+SPARE = 0.05
+"""A backlog is taken to be worked off with at least this share of the load, however few the instances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What one instance of a unit can do, as measured."""
+
+    rate_per_s: float
+    """Records a second one instance finishes when it never waits."""
+    slots: int
+    service_s: float
+    slack_s: float
+    """How long a record may wait and still keep the SLO."""
+    variation: float
+    """(ca² + cs²) / 2 of arrivals and service times: 1 for a Poisson stream of exponential work."""
+
+    def waits_too_long(self, loads_per_s: Floats, able_per_s: Floats) -> Floats:
+        """The share of records that waits longer than it may although the instances keep up."""
+        servers = np.maximum(1.0, able_per_s / self.rate_per_s * self.slots)
+        used = np.minimum(loads_per_s / able_per_s, 0.9999)
+        # Sakasegawa: P(wait) ≈ ρ^(√(2(c+1)) − 1); the tail falls with c (1 − ρ) / (service · variation)
+        waits = used ** (np.sqrt(2.0 * (servers + 1.0)) - 1.0)
+        decay_per_s = servers * (1.0 - used) / (self.service_s * max(self.variation, 1e-3))
+        return np.asarray(waits * np.exp(-self.slack_s * decay_per_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """What is fixed about the next bins whatever is decided now."""
+
+    ways_per_s: Floats
+    """The load in each way (rows) and bin (columns)."""
+    weights: Floats
+    """How likely each way is; they sum up to 1."""
+    bin_s: float
+    backlog: float
+    """Records that wait now."""
+    coming: Floats
+    """Instances that serve in each bin if nothing is decided."""
+    lead_bins: float
+    """Bins until what is decided now serves."""
+
+    @property
+    def recovery_s(self) -> float:
+        """The time in which a backlog is worked off."""
+        return RECOVERY_LEADS * max(1.0, self.lead_bins) * self.bin_s
+
+
+def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: float) -> Floats:
+    """For each number of instances, the mean of the late records over all ways.
+
+    The number holds from a bin on (a fraction of a bin counts for that part of it). Once the next decision
+    could serve, it is taken to follow what was seen by then: only what this decision can prevent counts.
+    """
+    ways, bin_s = future.ways_per_s, future.bin_s
+    backlog: Floats = np.full((len(ways), len(counts)), future.backlog)
+    able = load = np.zeros((1, 1))
+    late: Floats = np.zeros((len(ways), len(counts)))
+    before: list[Floats] = []
+    lag = max(1, round(future.lead_bins))
+    shares = np.clip(np.arange(1, ways.shape[1] + 1)[:, None] - from_bin, 0.0, 1.0)
+    ables = ability.rate_per_s * (future.coming[:, None] * (1.0 - shares) + counts * shares)
+    ables = np.maximum(ables, 1e-9)
+    waits = ability.waits_too_long(ways[:, :, None], ables)
+    for column in range(ways.shape[1]):
+        before.append(backlog)
+        able = ables[column]
+        load = ways[:, column : column + 1]
+        if column >= lag + 1:
+            seen = ways[:, column - lag - 1 : column - lag] * 1.02
+            able = np.maximum(able, seen + before[column - lag] / future.recovery_s)
+        after = np.maximum(0.0, backlog + (load - able) * bin_s)
+        begins_s, ends_s = backlog / able, after / able
+        most_s, change_s = np.maximum(begins_s, ends_s), np.abs(ends_s - begins_s)
+        # The part of the bin in which the backlog takes longer to get through than a record may wait.
+        over = np.minimum((most_s - ability.slack_s) / np.maximum(change_s, 1e-9), 1.0)
+        late += np.maximum(over, waits[:, column]) * (load * bin_s)
+        backlog = after
+    # What is left makes records late until it is worked off. Later decisions are not counted on here, or
+    # every one of them would leave a large backlog to the next.
+    spare = np.maximum(counts * ability.rate_per_s - load, SPARE * load)
+    late += load * np.maximum(0.0, backlog - ability.slack_s * able) / np.maximum(spare, 1e-9)
+    return np.asarray(future.weights @ late)

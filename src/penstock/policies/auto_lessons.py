@@ -1,0 +1,100 @@
+"""What a rescale taught: more instances that did no more work are not asked for again.
+
+While records wait, more instances must finish more of them. Where they did not, something else holds the
+unit: the source has too few partitions, one instance gets most records, the sink or the driver is slow. The
+number that was as good as the larger one becomes the unit's bound, for an hour; after that it may try again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.fleet.deployment import InstanceState
+from penstock.monitoring.measurements import Measurement
+from penstock.policies.view import Lesson, View
+
+REMEMBERED_S = 3600.0
+"""How long a lesson holds."""
+AT_LEAST = 2
+"""Measurements that must speak of each number of instances."""
+USEFUL = 0.5
+"""More instances helped where they did at least this share of what they should have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What a unit did with one number of instances, while records waited."""
+
+    instances: int
+    rate_per_s: float
+    newest: Measurement
+
+
+def lesson_of(view: View, unit: str) -> Lesson | None:
+    """What the unit's last rescale taught, or the lesson before it where that still holds."""
+    before = view.lessons.get(unit)
+    if before is not None and view.now_s - before.learned_s > REMEMBERED_S:
+        before = None
+    groups = _groups(view, unit)
+    if len(groups) < 2:
+        return before
+    small, large = groups[0], groups[-1]
+    gain = large.rate_per_s / small.rate_per_s - 1.0
+    expected = large.instances / small.instances - 1.0
+    if gain >= USEFUL * expected:
+        return before
+    # As many as would have done the same work, had all of them worked as the few did.
+    enough = max(small.instances, math.ceil(small.instances * (1.0 + max(0.0, gain)) - 0.25))
+    worse = gain < -0.1
+    told = (
+        f"{large.instances} instances finished {large.rate_per_s:.4g}/s where {small.instances} had finished "
+        f"{small.rate_per_s:.4g}/s although records waited: {_cause(large)}"
+    )
+    return Lesson(enough, view.now_s, f"{told}; {'taken back' if worse else 'no more'} than {enough}")
+
+
+def _groups(view: View, unit: str) -> list[_Group]:
+    """Measurements during which records waited, by the instances that served throughout, fewest first."""
+    window = view.window(unit)
+    if not window:
+        return []
+    stopped = [e.at_s for e in view.history if e.unit == unit and e.kind != "StartInstance"]
+    began_s = [
+        i.running_s
+        for i in view.deployment.of_unit(unit)
+        if i.state is InstanceState.RUNNING and i.running_s is not None
+    ]
+    found: dict[int, list[Measurement]] = {}
+    for signal in window:
+        measurement = signal.measurement
+        begin_s = signal.at_s - measurement.interval_s
+        if stopped and begin_s < stopped[-1]:
+            continue
+        rate = measurement.processing_rate_per_s
+        if rate <= 0 or measurement.waiting / rate < max(view.slo_s(unit), measurement.interval_s / 4):
+            continue
+        serving = sum(1 for s in began_s if s <= begin_s)
+        if serving and serving == sum(1 for s in began_s if s <= signal.at_s):
+            found.setdefault(serving, []).append(measurement)
+    return [
+        _Group(count, sum(m.processing_rate_per_s for m in members) / len(members), members[-1])
+        for count, members in sorted(found.items())
+        if len(members) >= AT_LEAST
+    ]
+
+
+def _cause(group: _Group) -> str:
+    """What most likely holds the unit, in words."""
+    executed = sorted((r.executed for r in group.newest.readings), reverse=True)
+    if not executed or not executed[0]:
+        return "bound by something other than instances"
+    working = [count for count in executed if count > 0]
+    if len(working) < group.instances:
+        return f"source-bound, only {len(working)} of them got any"
+    if executed[0] > 2 * sum(executed) / len(executed):
+        return f"skew, one of them did {executed[0] / sum(executed):.0%}"
+    busy = [r.cpu_ratio for r in group.newest.readings if r.cpu_ratio is not None]
+    if busy and sum(busy) / len(busy) < 0.5:
+        return f"sink-bound, they were busy {sum(busy) / len(busy):.0%} of the time"
+    return "driver-bound, all of them got records and were busy"

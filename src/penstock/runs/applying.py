@@ -1,0 +1,68 @@
+"""Asking a running controller for another version of its topology, and waiting for its answer."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.errors import ClusterError, ConfigurationError
+from penstock.runs import commands
+from penstock.runs.changes import Preview, preview, require_possible
+from penstock.runs.folder import RunFolder
+from penstock.spark.unit.specification import topology_text
+from penstock.topology.model import Topology
+
+ANSWER_S = 120.0
+"""How long the running controller may take to answer: it does so at its next tick."""
+LOOK_S = 0.1
+
+
+class StaleError(ConfigurationError):
+    """A change that was written for another version than the one that runs."""
+
+
+def applied(
+    place: RunFolder,
+    topology: Topology,
+    *,
+    reason: str = "",
+    revision: int | None = None,
+    by: str = "",
+    answer_s: float = ANSWER_S,
+) -> tuple[int, Preview]:
+    """Have a running run go on with another version; the version that runs then, and what it did.
+
+    `revision` is the version it was written for: StaleError where another one runs. ConfigurationError
+    where it cannot be done while it runs, with every reason; ClusterError where nobody answers.
+    """
+    present = place.plan()
+    if revision is not None and revision != present.revision:
+        raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
+    found = preview(present.read_topology(), topology)
+    require_possible(found)
+    if not found.changes:
+        return present.revision, found
+    require_running(place)
+    said = commands.put(
+        place.commands,
+        commands.Command(
+            commands.APPLY, reason, by=by, topology=topology_text(topology), revision=present.revision
+        ),
+    )
+    refused, deadline_s = commands.refusal(said, ""), time.monotonic() + answer_s
+    while time.monotonic() < deadline_s:
+        status = place.status()
+        for notice in status.notices if status is not None else ():
+            if notice.startswith(refused):
+                raise StaleError(notice.removeprefix(refused))
+        now = place.plan()
+        if now.revision > present.revision and now.topology == topology_text(topology):
+            return now.revision, found
+        require_running(place)
+        time.sleep(LOOK_S)
+    raise ClusterError(f"the controller did not answer within {answer_s:.0f} s; the change waits for it")
+
+
+def require_running(place: RunFolder) -> None:
+    """ConfigurationError where a run is over."""
+    if place.result() is not None:
+        raise ConfigurationError(f"the run in {place.root} is over")

@@ -1,0 +1,83 @@
+"""What a running controller can be told from outside: a command is a small file in the run's folder.
+
+It is put there whole, taken at the start of a tick, put on record with who said it and why, and obeyed once.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.folders import private_folder
+from penstock.plain import from_json, to_json
+
+LOG = logging.getLogger(__name__)
+
+KINDS = ("stop", "pause", "resume", "drain", "restart", "undo")
+"""End the run in order; decide but do nothing; act again; empty a host and give it back; start a unit again,
+with the code that is there now; go back to the version of the topology before this one."""
+APPLY = "apply"
+"""Go on with another version of the topology: what `penstock apply` says."""
+_ABOUT = {"drain": "host", "restart": "unit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One order to a running controller."""
+
+    kind: str
+    reason: str = ""
+    subject: str | None = None
+    """The host or unit it is about, where it is about one."""
+    by: str = ""
+    topology: str | None = None
+    """The text of the version to go on with."""
+    revision: int | None = None
+    """The version it was written for: refused where another one runs by now."""
+    id: str = ""
+    """Tells it apart from others, for whoever waits for the answer."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in (*KINDS, APPLY):
+            raise ConfigurationError(f"expected a command out of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.kind in _ABOUT and not self.subject:
+            raise ConfigurationError(f"{self.kind} needs the name of a {_ABOUT[self.kind]}")
+        if self.kind == APPLY and (self.topology is None or self.revision is None):
+            raise ConfigurationError("apply needs a topology and the version it was written for")
+
+    def __str__(self) -> str:
+        about = f" {self.subject}" if self.subject else ""
+        return f"{self.kind}{about}, told by {self.by or 'somebody'}" + (
+            f": {self.reason}" if self.reason else ""
+        )
+
+
+def put(folder: Path, command: Command) -> Command:
+    """Tell the controller whose commands lie in this folder; the command with its id and who said it."""
+    private_folder(folder)
+    said = replace(command, by=command.by or getpass.getuser(), id=uuid.uuid4().hex[:8])
+    written(folder / f"{time.time_ns():020d}-{said.id}.json", to_json(said), mode=PRIVATE)
+    return said
+
+
+def refusal(command: Command, reason: object) -> str:
+    """What is told of a command that was not obeyed."""
+    return f"refused: {command.kind} ({command.id}): {reason}"
+
+
+def taken(folder: Path) -> list[Command]:
+    """The commands that were put since the last call, oldest first; a torn one is told and dropped."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found.append(from_json(Command, path.read_text()))
+        except (OSError, PenstockError) as error:
+            LOG.warning("a command could not be read and is dropped: %s", error)
+        path.unlink(missing_ok=True)
+    return found

@@ -1,0 +1,96 @@
+"""A run's folder: everything of a run is in it, under names that are known here and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.controller.result import RunResult
+from penstock.controller.status import Status
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.folders import private_folder
+from penstock.machine.locks import Lock
+from penstock.plain import from_json, to_json
+from penstock.runs.plan import RunPlan
+from penstock.spark.unit.folders import RunFolders
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps its plan, its journal, its status, its result and all its units' files."""
+
+    root: Path
+
+    @staticmethod
+    def at(path: Path) -> RunFolder:
+        """The folder at a path, made for its owner alone where it does not exist yet."""
+        root = path.resolve()
+        private_folder(root)
+        return RunFolder(root)
+
+    @property
+    def journal(self) -> Path:
+        """The durable record of the run."""
+        return self.root / "journal.sqlite"
+
+    @property
+    def log(self) -> Path:
+        """What the controller's process writes."""
+        return self.root / "controller.log"
+
+    @property
+    def commands(self) -> Path:
+        """Where commands for the running controller are put."""
+        return self.root / "commands"
+
+    @property
+    def units(self) -> RunFolders:
+        """Streams, checkpoints and results of the units."""
+        return RunFolders(self.root)
+
+    def lock(self) -> Lock:
+        """One controller a run: held while it runs, let go of by its end, however that comes."""
+        return Lock(self.root / "controller.lock", f"the run in {self.root}")
+
+    def write_plan(self, plan: RunPlan) -> None:
+        """Keep what the run shall do; only its owner may read it, for settings may hold secrets."""
+        written(self.root / "plan.json", to_json(plan), mode=PRIVATE)
+
+    def plan(self) -> RunPlan:
+        """What the run shall do; ConfigurationError where the folder holds none, or a torn one."""
+        try:
+            return from_json(RunPlan, (self.root / "plan.json").read_text())
+        except OSError:
+            raise ConfigurationError(f"{self.root} holds no run: it has no plan.json") from None
+        except PenstockError as error:
+            raise ConfigurationError(f"the plan of the run in {self.root} cannot be read: {error}") from None
+
+    def earlier_plan(self) -> RunPlan | None:
+        """The plan of a run that was here before; None for a new folder."""
+        return self.plan() if (self.root / "plan.json").exists() else None
+
+    def write_status(self, status: Status) -> None:
+        """Keep what the run is doing now."""
+        written(self.root / "status.json", to_json(status))
+
+    def status(self) -> Status | None:
+        """What the run was last doing; None where nothing is known yet."""
+        with contextlib.suppress(OSError, PenstockError):
+            return from_json(Status, (self.root / "status.json").read_text())
+        return None
+
+    def write_result(self, result: RunResult) -> None:
+        """Keep what the run came to: it is over."""
+        written(self.root / "result.json", to_json(result), durable=True)
+
+    def result(self) -> RunResult | None:
+        """What the run came to; None while it is not over."""
+        with contextlib.suppress(OSError):
+            return from_json(RunResult, (self.root / "result.json").read_text())
+        return None
+
+    def forget_result(self) -> None:
+        """The run goes on."""
+        (self.root / "result.json").unlink(missing_ok=True)

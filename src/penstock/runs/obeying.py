@@ -1,0 +1,68 @@
+"""What a run does when it is told something from outside, or when a change turns out to be a mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.fleet.actions import ReleaseHost
+from penstock.runs import commands
+from penstock.runs.commands import Command
+from penstock.topology.file import parse_topology
+
+if TYPE_CHECKING:
+    from penstock.runs.run import Run
+
+PROVEN_S = 180.0
+"""A unit that fails within this time after a change that concerned it fails by that change."""
+
+
+def obey(run: Run) -> None:
+    """Take the commands that were put into the run's folder."""
+    controller = run.running_controller()
+    for command in commands.taken(run.folder.commands):
+        run.plane.note(f"told from outside: {command}")
+        reason = command.reason or "told from outside"
+        if command.kind == "stop":
+            run.told_to_stop = True
+        elif command.kind in ("pause", "resume"):
+            controller.advisory = command.kind == "pause"
+        elif command.kind == "drain":
+            controller.ask(ReleaseHost(str(command.subject), reason, asked=True))
+        else:
+            try:
+                _change(run, command, reason)
+            except PenstockError as error:
+                run.plane.note(commands.refusal(command, error))
+
+
+def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
+    """Whether units failed by a change made a moment ago, which is therefore taken back."""
+    units, now_s = run.running_controller().fleet.units, run.clock.now_s()
+    by_change = all(units[name].revision == run.plan.revision for name in failed)
+    if run.plan.before is None or now_s - run.changed_s > PROVEN_S or not by_change:
+        return False
+    run.change_to(parse_topology(run.plan.before), f"rolled back: {problem}")
+    run.changed_s = -math.inf  # once: where the version before fails as well, a person is asked for
+    return True
+
+
+def _change(run: Run, command: Command, reason: str) -> None:
+    if command.kind == "restart":
+        unit = str(command.subject)
+        if unit not in run.topology.unit_by_name:
+            raise ConfigurationError(f"there is no unit {unit}")
+        run.running_controller().fleet.restart(unit, run.plan.revision, run.clock.now_s())
+    elif command.kind == "undo":
+        if run.plan.before is None:
+            raise ConfigurationError("nothing was changed yet")
+        run.change_to(parse_topology(run.plan.before), f"taken back: {reason}")
+    elif command.revision != run.plan.revision:
+        raise ConfigurationError(
+            f"it was written for revision {command.revision}, and revision {run.plan.revision} runs; look "
+            "at what has changed and apply it again"
+        )
+    else:
+        run.change_to(parse_topology(str(command.topology)), reason)

@@ -1,0 +1,73 @@
+"""What a run shall do, as it is kept in the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.errors import ConfigurationError
+from penstock.spark.unit.specification import topology_text
+from penstock.topology.file import parse_topology
+from penstock.topology.model import Topology
+
+DRAIN_S = 60.0
+"""After the sources' end: longest time without any progress until records in flight are given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run shall do."""
+
+    name: str
+    topology: str
+    """The text of its topology's file."""
+    duration_s: float | None = None
+    """How long sources run, from the moment every unit does; None means until told to stop."""
+    drain_s: float = DRAIN_S
+    feed: bool = True
+    """Whether feeders write the generated sources; else somebody else does, and the run ends when told to."""
+    code: str | None = None
+    """The folder of the topology's functions."""
+    bootstrap: str | None = None
+    """A broker that runs already."""
+    own_broker: bool = False
+    """Whether the run has a broker of its own, and starts it again where it dies."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The user's own `spark.*` settings; they win."""
+    revision: int = 1
+    """The version of the topology: counts up with each change while it runs."""
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    """By unit, the version it must run at least, where a change made it start again."""
+    before: str | None = None
+    """The text of the version before this one."""
+
+    @staticmethod
+    def of(topology: Topology, name: str, **options: object) -> RunPlan:
+        """The plan of a run of this topology."""
+        return RunPlan(name, topology_text(topology), **options)  # type: ignore[arg-type]
+
+    def read_topology(self) -> Topology:
+        """The topology it is a run of."""
+        return parse_topology(self.topology)
+
+    def changed(self, topology: Topology, restarts: Iterable[str]) -> RunPlan:
+        """The plan with the next version of the topology, in which these units start again."""
+        revision = self.revision + 1
+        units = {unit: number for unit, number in self.revisions.items() if unit in topology.unit_by_name}
+        return replace(
+            self,
+            topology=topology_text(topology),
+            before=self.topology,
+            revision=revision,
+            revisions={**units, **dict.fromkeys(restarts, revision)},
+        )
+
+    def going_on(self, earlier: RunPlan) -> RunPlan:
+        """This plan for the run that was here before; ConfigurationError where its state would not fit."""
+        if self.topology != earlier.topology:
+            raise ConfigurationError(
+                f"the folder holds run {earlier.name} of another version of the topology; its checkpoints do "
+                "not fit this one. Run the version it had, change it with `penstock apply` while it runs, or "
+                "give the new one a folder of its own"
+            )
+        return replace(self, revision=earlier.revision, revisions=earlier.revisions, before=earlier.before)

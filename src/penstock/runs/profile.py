@@ -1,0 +1,219 @@
+"""Profiles: what a real run measured, as numbers the simulator can use.
+
+On Spark a record waits for its micro-batch and leaves with it: it takes long, although it costs little. One
+number cannot say both, so a profile has two for each unit: the time a slot works on a record (`service_s`,
+from which capacity follows) and the time a record takes where nothing waits (`duration_s`). The simulated
+twin gives each instance as many places as make both right: places = duration / service. Starting times of
+hosts and instances are measured too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.controller.journal import Journal
+from penstock.controller.result import RunResult
+from penstock.errors import ConfigurationError
+from penstock.runs.folder import RunFolder
+from penstock.runs.sources import Feed
+from penstock.simulator import SimulationSettings, simulate
+from penstock.topology.model import Choice, Operator, Service, Site, Topology, Unit
+
+PROFILE = "profile.json"
+MOST_PLACES = 4096
+"""Places an instance is given at most; fewer than duration / service make the twin slower than the run."""
+TINY_S = 1e-6
+"""Service time of operators whose work is booked at the one before them."""
+LEAST_RECORDS = 5
+"""A unit that finished fewer records than this in a run has no profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitProfile:
+    """What was measured of one unit."""
+
+    records: int
+    service_s: float
+    """Mean time a slot worked on one record."""
+    duration_s: float
+    """Mean processing duration of records while (almost) nothing waited."""
+    duration_cv: float
+    """Coefficient of variation of those durations."""
+
+    @property
+    def places(self) -> int:
+        """Records one instance works on at once in the simulated twin."""
+        return max(1, min(MOST_PLACES, round(self.duration_s / max(self.service_s, TINY_S))))
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of a run."""
+
+    topology: str
+    units: Mapping[str, UnitProfile]
+    host_start_s: float
+    """From a lease until the host was up."""
+    instance_start_s: float
+    """From the request of an instance until it ran, its host being up."""
+    feed_start_s: float
+    """From the first tick until the sources began; a run is charged for its hosts from the first tick on."""
+    duration_s: float
+    """From the first tick to the last."""
+
+    def write(self, file: Path) -> None:
+        """Write the profile as JSON."""
+        file.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @staticmethod
+    def read(file: Path) -> Profile:
+        """Read a profile; ConfigurationError where the file is not one."""
+        try:
+            given = json.loads(file.read_text())
+            units = {name: UnitProfile(**unit) for name, unit in given.pop("units").items()}
+            return Profile(units=units, **given)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"expected a profile made by `penstock profile` in {file}: {error}"
+            ) from error
+
+
+def profile_of(folder: RunFolder) -> tuple[Topology, Profile]:
+    """The topology and the profile of the run in a folder; ConfigurationError where there is none."""
+    plan = folder.plan()
+    if not folder.journal.exists():
+        raise ConfigurationError(f"expected the folder of a run on Spark, but {folder.root} has no journal")
+    topology = plan.read_topology()
+    feed = Feed(plan.name, topology, folder.units)
+    with Journal(folder.journal, plan.name) as journal:
+        return topology, measured_profile(topology, journal, feed.started_s)
+
+
+def measured_profile(topology: Topology, journal: Journal, feed_started_s: float | None = None) -> Profile:
+    """The profile of the run a journal tells of."""
+    ticks = journal.rows("tick")
+    rows = journal.rows("observation")
+    if not ticks:
+        raise ConfigurationError("expected the journal of a run, got one without a single tick")
+    first_s, last_s = ticks[0]["at_s"], ticks[-1]["at_s"]
+    units = {}
+    for unit in topology.units:
+        own = [row for row in rows if row["unit"] == unit.name and row["processed"]]
+        found = _unit_profile(own)
+        if found is not None:
+            units[unit.name] = found
+    up_s = next((t["at_s"] for t in ticks if t["hosts"] and t["hosts_up"] >= t["hosts"]), first_s)
+    running_s = [
+        next((r["at_s"] for r in rows if r["unit"] == unit.name and r["running"]), last_s)
+        for unit in topology.units
+    ]
+    begin_s = feed_started_s if feed_started_s is not None else max(running_s, default=first_s)
+    return Profile(
+        topology.name,
+        units,
+        host_start_s=up_s - first_s,
+        instance_start_s=max(0.0, min(running_s, default=up_s) - up_s),
+        feed_start_s=max(0.0, begin_s - first_s),
+        duration_s=last_s - first_s,
+    )
+
+
+def _unit_profile(rows: Sequence[Mapping[str, Any]]) -> UnitProfile | None:
+    timed = [row for row in rows if row["duration_s"] is not None and row["service_s"] is not None]
+    records = sum(row["processed"] for row in timed)
+    if records < LEAST_RECORDS:
+        return None
+    service_s = sum(row["service_s"] * row["processed"] for row in timed) / records
+    # Where less waits than came in during an interval, a duration is the unit's own and not the queue's.
+    idle = [row for row in timed if row["waiting"] <= max(row["arrived"] or 0, 1)] or timed
+    weight = sum(row["processed"] for row in idle)
+    mean_s = sum(row["duration_s"] * row["processed"] for row in idle) / weight
+    variance = sum((row["duration_s"] - mean_s) ** 2 * row["processed"] for row in idle) / weight
+    within = [
+        ((row["duration_p95_s"] - row["duration_s"]) / 1.645) ** 2
+        for row in idle
+        if row["duration_p95_s"] is not None
+    ]
+    variance += sum(within) / len(within) if within else 0.0
+    return UnitProfile(records, service_s, mean_s, min(2.0, math.sqrt(variance) / mean_s) if mean_s else 0.0)
+
+
+def profiled(topology: Topology, profile: Profile) -> Topology:
+    """The topology for the simulator, with what was measured in place of what was assumed."""
+    operators = {operator.name: operator for operator in topology.operators}
+    units = []
+    for unit in topology.units:
+        found = profile.units.get(unit.name)
+        if found is None:
+            units.append(unit)
+            continue
+        units.append(replace(unit, slots=unit.slots * found.places))
+        for name in unit.operators:
+            operators[name] = _profiled_operator(topology, unit, operators[name], found)
+    sites = tuple(_profiled_site(site, profile) for site in topology.sites)
+    return replace(topology, operators=tuple(operators.values()), units=tuple(units), sites=sites)
+
+
+def _profiled_operator(topology: Topology, unit: Unit, operator: Operator, found: UnitProfile) -> Operator:
+    """The unit's whole time stands at the operators records enter it by; places share an instance's cores."""
+    enters = any(topology.unit_of.get(name) != unit.name for name in operator.inputs)
+    service = Service(found.duration_s, found.duration_cv) if enters else Service(TINY_S, 0.0)
+    return replace(operator, service=service, cores=operator.cores / found.places)
+
+
+def _profiled_site(site: Site, profile: Profile) -> Site:
+    provider = Choice(
+        "simulated",
+        {
+            "host_start_least_s": profile.host_start_s,
+            "host_start_most_s": profile.host_start_s,
+            "instance_start_least_s": profile.instance_start_s,
+            "instance_start_most_s": profile.instance_start_s,
+            "image_pull_s": 0.0,
+        },
+    )
+    return replace(site, provider=provider)
+
+
+def with_delay(topology: Topology, delay_s: float, duration_s: float) -> Topology:
+    """The topology with every stepwise load starting later, and over after one round, as a real run's is."""
+
+    def delayed(workload: Choice | None) -> Choice | None:
+        if workload is None or workload.name != "stepwise":
+            return workload
+        levels, hold_s = workload.parameters["levels_per_s"], float(workload.parameters["hold_s"])
+        total_s = len(levels) * hold_s
+        rates = [
+            float(levels[int((second - delay_s) // hold_s)]) if delay_s <= second < delay_s + total_s else 0.0
+            for second in range(math.ceil(max(duration_s, delay_s + total_s)) + 1)
+        ]
+        return Choice("stepwise", {"levels_per_s": tuple(rates), "hold_s": 1.0})
+
+    sources = tuple(replace(source, workload=delayed(source.workload)) for source in topology.sources)
+    return replace(topology, sources=sources)
+
+
+def simulated_twin(topology: Topology, profile: Profile, seed: int = 1) -> RunResult:
+    """The run a profile was measured in, simulated: the same load, policy and length."""
+    twin = with_delay(profiled(topology, profile), profile.feed_start_s, profile.duration_s)
+    return simulate(twin, SimulationSettings(seed=seed), duration_s=profile.duration_s)
+
+
+def deviations(real: RunResult, simulated: RunResult) -> list[tuple[str, float, float, float | None]]:
+    """(figure, real, simulated, deviation as a ratio of the real one or None where that is 0)."""
+    figures = {
+        "resource cost": (float(real.resource_cost), float(simulated.resource_cost)),
+        "host-minutes": (real.host_s / 60, simulated.host_s / 60),
+        "compliance, real-time": (
+            real.compliance.ratio("real_time"),
+            simulated.compliance.ratio("real_time"),
+        ),
+        "compliance, relaxed": (real.compliance.ratio("relaxed"), simulated.compliance.ratio("relaxed")),
+        "rescales": (float(real.rescales), float(simulated.rescales)),
+    }
+    return [(name, a, b, (b / a - 1) if a else None) for name, (a, b) in figures.items()]

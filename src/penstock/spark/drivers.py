@@ -1,0 +1,88 @@
+"""The driver processes of a run's units, on this machine: started, ended, and found again after a crash."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from penstock.errors import ClusterError
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.processes import ChildProcesses, log_tail
+from penstock.spark.unit.driver import EXIT_USELESS
+from penstock.spark.unit.folders import RunFolders
+
+ATTEMPT = "attempt"
+"""The file in a unit's folder that says which attempt its driver process is."""
+
+
+class Drivers:
+    """One process a unit. Starting again goes on from the unit's checkpoint."""
+
+    def __init__(self, run: str, folders: RunFolders) -> None:
+        self._children = ChildProcesses(f"{run}-units")
+        self._folders = folders
+
+    def adopt(self) -> list[str]:
+        """Take over drivers that an earlier controller of the run left running; their units."""
+        return sorted(self._children.adopt())
+
+    def start(self, unit: str, attempt: int) -> None:
+        """Start this attempt at a unit; what an earlier one left behind is ended first."""
+        if self.alive(unit) and self.attempt(unit) == attempt:
+            return
+        # What its process left behind (its Java) must be gone before another uses the checkpoint.
+        self._children.stop(unit, grace_s=0.0)
+        folder = self._folders.unit(unit)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            written(folder / ATTEMPT, str(attempt), mode=PRIVATE)
+        except OSError as error:
+            raise ClusterError(f"unit {unit} cannot be started: {error}") from error
+        command = [
+            sys.executable, "-m", "penstock.spark.unit.driver", str(self._folders.root), unit, str(attempt),
+        ]  # fmt: skip
+        self._children.start(unit, command, log=self.log(unit))
+
+    def alive(self, unit: str) -> bool:
+        """Whether a unit's driver runs."""
+        return self._children.alive(unit)
+
+    def signal(self, unit: str, number: int) -> None:
+        """Send a signal to a unit's driver process alone."""
+        self._children.signal(unit, number)
+
+    def attempt(self, unit: str) -> int:
+        """Which attempt a unit's driver process is; 0 where there was none."""
+        try:
+            return int((self._folders.unit(unit) / ATTEMPT).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def is_useless(self, unit: str) -> bool:
+        """Whether a driver that left said that starting it again would not help."""
+        return self._children.exit_code(unit) == EXIT_USELESS
+
+    def last_words(self, unit: str) -> str:
+        """Why a driver left, as far as it is known."""
+        code = self._children.exit_code(unit)
+        how = "its driver is gone" if code is None else f"its driver ended with code {code}"
+        words = log_tail(self.log(unit), 4)
+        return f"{how}; its last words:\n{words}" if words else how
+
+    def log(self, unit: str) -> Path:
+        """Where a unit's driver writes what it does."""
+        return self._folders.unit(unit) / "driver.log"
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether every driver has left by itself in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while any(self.alive(unit) for unit in tuple(self._children.records)):
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def stop(self, grace_s: float = 8.0) -> None:
+        """Stop every driver with all it started."""
+        self._children.stop_all(grace_s)

@@ -1,0 +1,1 @@
+"""Cluster managers: who starts executors for the Spark plane."""

@@ -1,0 +1,135 @@
+"""The managers of existing clusters by the master's URL, and what a site with one has to say.
+
+A new manager is one file with a frozen dataclass for its parameters and a function `make`, and one line here.
+`penstock check`, `penstock run` and the reference all read this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.choosing import Registry
+from penstock.errors import ConfigurationError
+from penstock.spark.managers import existing_standalone, in_driver, kubernetes, theirs, yarn
+from penstock.spark.managers.theirs import ExistingCluster
+from penstock.topology.model import Site, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    begins: str
+    """How its master's URL begins."""
+    parameters: type[Any]
+    make: Callable[[Site, Any], ExistingCluster]
+
+
+_KINDS = (
+    _Kind(existing_standalone.SCHEME, existing_standalone.StandaloneParameters, existing_standalone.make),
+    _Kind(yarn.SCHEME, yarn.YarnParameters, yarn.make),
+    _Kind(kubernetes.SCHEME, kubernetes.KubernetesParameters, kubernetes.make),
+    _Kind(in_driver.SCHEME, in_driver.InDriverParameters, in_driver.make),
+)
+
+MANAGERS = Registry("cluster manager", *(kind.parameters for kind in _KINDS))
+"""Every manager's parameters by its name."""
+
+Found = tuple[tuple[str, ...], str, str]
+
+
+def make_manager(site: Site) -> ExistingCluster:
+    """The manager behind a site's master; ConfigurationError tells what is wrong with what the site says."""
+    kind = _kind(site)
+    if kind is None:
+        raise ConfigurationError(_unknown(site))
+    return kind.make(site, MANAGERS.make(kind.parameters.name, site.cluster))
+
+
+def on_this_machine(site: Site) -> bool:
+    """Whether everything of a site's cluster is on this machine, and so shares its disk."""
+    master = site.master
+    if master is None or master.startswith(in_driver.SCHEME):
+        return True
+    if not master.startswith((existing_standalone.SCHEME, kubernetes.SCHEME)):
+        return False
+    try:
+        addresses = make_manager(site).addresses
+    except ConfigurationError:
+        return False
+    return all(address.loopback for address in addresses)
+
+
+def wrong_masters(topology: Topology) -> Iterator[Found]:
+    """Mistakes of sites and units about existing clusters, as (place in the file, code, message)."""
+    for site in topology.sites:
+        yield from _wrong_site(site)
+    for unit in topology.units:
+        known = topology.site_by_name
+        masters = {known[name].master for name in unit.sites or known if name in known}
+        if len(masters) > 1:
+            shown = ", ".join(sorted(str(master or "the local cluster") for master in masters))
+            yield (
+                ("units", unit.name, "sites"),
+                "several-clusters",
+                f'unit "{unit.name}" may run at several clusters ({shown}), but it is one Spark application '
+                "at one of them; write sites: with sites of one master",
+            )
+
+
+def _wrong_site(site: Site) -> Iterator[Found]:
+    path, what = ("sites", site.name), f'site "{site.name}"'
+    if site.master is None:
+        for key, given in (("cluster", site.cluster), ("storage", site.storage)):
+            if given:
+                yield (
+                    (*path, key),
+                    "no-master",
+                    f"{what}: {key} is about an existing cluster; write its master: too",
+                )
+        return
+    kind = _kind(site)
+    if kind is None:
+        yield (*path, "master"), "unknown-master", _unknown(site)
+        return
+    wrong = MANAGERS.mistakes(kind.parameters.name, site.cluster)
+    for mistake in wrong:
+        at = path if mistake.parameter is None else (*path, "cluster", mistake.parameter)
+        yield at, mistake.code, f"{what}: {mistake.message}"
+    # What Hadoop's configuration says is for the machine that runs it, not for one that checks a file.
+    if not wrong and kind.begins != yarn.SCHEME:
+        try:
+            make_manager(site)
+        except ConfigurationError as error:
+            yield (*path, "master"), "wrong-master", f"{what}: {error}"
+
+
+def storage_problem(site: Site) -> str | None:
+    """Why what a site says of its storage will not do; None where it will."""
+    storage = site.storage
+    if storage is None:
+        if on_this_machine(site):
+            return None
+        return (
+            f"the machines behind {site.master} must share checkpoints and channels, and a disk of this "
+            "machine is not theirs; name what all of them share: storage: /a/shared/folder, or hdfs://…"
+        )
+    shared = theirs.shared_folder(site)
+    if shared is not None and not shared.startswith("/"):
+        return f"storage: expected an absolute path, or a URL such as hdfs://names/penstock, got {storage!r}"
+    return None
+
+
+def _kind(site: Site) -> _Kind | None:
+    master = site.master or ""
+    for kind in _KINDS:
+        if master == kind.begins or (kind.begins != yarn.SCHEME and master.startswith(kind.begins)):
+            return kind
+    return None
+
+
+def _unknown(site: Site) -> str:
+    return (
+        f'site "{site.name}": expected a master such as spark://host:7077, yarn or k8s://https://host:6443, '
+        f"got {site.master!r}"
+    )

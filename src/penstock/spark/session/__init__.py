@@ -1,0 +1,1 @@
+"""A Spark session from inside its driver: measured, and made elastic by `attach`."""

@@ -1,0 +1,303 @@
+"""Measures a session's streaming queries: what the control loop sees of a unit on Spark.
+
+Everything comes from what Spark and the operating system count anyway: progress events (rows, duration
+parts, offsets), task times, and the CPU and memory of executor processes that are visible here. Used by
+`attach` and by the driver of every unit.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.monitoring import DurationStatistics, InstanceReading, Measurement
+from penstock.spark.gateway.connect import Executors
+from penstock.spark.gateway.executors import Executor
+from penstock.spark.gateway.queries import Trigger
+from penstock.spark.gateway.session import session_facts, setting
+from penstock.spark.session.backlog import Backlogs, Waiting
+from penstock.spark.session.book import QueryBook
+from penstock.spark.session.goals import Goals
+from penstock.spark.session.progress import Batch, ProgressReader, observed_values
+from penstock.spark.session.readings import ExecutorProcesses, size_mib
+from penstock.spark.session.waiting import offsets_behind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_DELAY_S = 0.1
+"""How long Spark waits before it looks for new data again, as our settings have it."""
+
+
+class MeterState(enum.Enum):
+    """Whether a session has anything to measure."""
+
+    WAITING = "no query has run yet"
+    MEASURING = "queries run"
+    ENDED = "every query has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What a measurement has no place for: the duration parts, the queries, where instances run."""
+
+    batches: int = 0
+    batch_s: float | None = None
+    """Mean duration of a batch with rows."""
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each duration part."""
+    queries: tuple[str, ...] = ()
+    instances_by_host: Mapping[str, int] = field(default_factory=dict)
+    state_rows: int = 0
+
+
+class SessionMeter:
+    """Turns what a session did into one measurement a call. Use it from one thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        unit: str,
+        executors: Executors,
+        *,
+        waiting: Callable[[Sequence[Batch]], int | None] | None = None,
+        goals: Goals | None = None,
+    ) -> None:
+        """`waiting` replaces the count of waiting records, where somebody (a channel) knows better; it is
+        given the batches since the last measurement. `goals` are those of the queries, where they differ."""
+        self.unit = unit
+        self.state = MeterState.WAITING
+        """Whether there are queries to measure, as of the last look."""
+        self.details = Details()
+        self.batches: tuple[Batch, ...] = ()
+        """The batches the last measurement is about."""
+        self.executors: tuple[Executor, ...] = ()
+        """The executors there were at the last measurement."""
+        self._spark = spark
+        self._executors = executors
+        self._waiting_known = waiting
+        self._progress = ProgressReader(spark)
+        self._goals = goals or Goals(1.0)
+        self.book = QueryBook(self._goals)
+        """The queries one by one."""
+        self._backlogs = Backlogs()
+        self._waiting_of: dict[str, Waiting] = {}
+        self._last_s: float | None = None
+        self._waiting = 0
+        self._in_service = 0
+        self._service_s: float | None = None
+        self._busy_s = 0.0
+        """Slot time used since the last measurement with a finished batch."""
+        self._queries: list[Any] = []
+        self._batches: list[Batch] = []
+        self._triggers: dict[str, Trigger] = {}
+        self._previous: dict[str, Batch] = {}
+        self._task_time_s: dict[str, float] = {}
+        self._cores = int(setting(spark, "spark.executor.cores", "1"))
+        self._slots = 0
+        heap_mib = size_mib(setting(spark, "spark.executor.memory", "1g"))
+        self._processes = ExecutorProcesses(
+            # Spark's own allowance for what is outside the heap: a tenth, at least 384 MiB.
+            session_facts(spark).application_id, self._cores, heap_mib + max(384, heap_mib // 10)
+        )  # fmt: skip
+
+    def poll(self) -> None:
+        """Fetch new events. `measure` does it too; call it in between where intervals are long
+        (Spark keeps the last 400 events with our settings, 100 without).
+        """
+        self._queries, batches = self._progress.read()
+        active = {}
+        for run, query in self._progress.running().items():
+            name, trigger = str(query.id), self._progress.trigger(run)
+            active[run] = (query, name, query.name, trigger)
+            self._triggers[name] = trigger
+            if self._waiting_known is None:
+                self._backlogs.learn(query, name)
+        self.book.see(active)
+        for batch in batches:
+            self._batches.append(batch)
+            self._backlogs.finish(batch)
+        alive = {name for _, name, _, _ in active.values()}
+        self._triggers = {name: trigger for name, trigger in self._triggers.items() if name in alive}
+        self._backlogs.keep(alive)
+        if self._queries:
+            self.state = MeterState.MEASURING
+        elif self.state is MeterState.MEASURING or batches:
+            self.state = MeterState.ENDED
+
+    def measure(self, now_s: float) -> Measurement | None:
+        """What happened since the last call; None the first time and where no query ran (see `state`)."""
+        self.poll()
+        queries = self._queries
+        batches, self._batches = self._batches, []
+        self.batches = tuple(batches)
+        executors = self.executors = self._executors.executors()
+        usage = self._processes.readings(executors)
+        busy_s, readings = self._readings(executors, usage, now_s)
+        previous_s, self._last_s = self._last_s, now_s
+        before, there_before = self._waiting_of, self._waiting + self._in_service
+        waiting, in_service = self._count_waiting(batches)
+        self._waiting, self._in_service = waiting, in_service
+        self._note_details(batches, queries, executors)
+        ran = bool(queries) or any(batch.rows for batch in batches)
+        if not ran or previous_s is None or now_s <= previous_s:
+            self._previous.update({batch.query: batch for batch in batches if batch.rows})
+            return None
+        processed = sum(batch.rows for batch in batches)
+        emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
+        # A query's first batch starts Python workers and compiles: it says nothing of a record's work.
+        beginning = any(batch.rows and batch.query not in self._previous for batch in batches)
+        observed = observed_values(batches)
+        durations = self._durations(batches, before)
+        self.book.note(batches, {name: found[0] for name, found in durations.items()}, self._waiting_of)
+        mean_s, p95_s, p99_s = self._worst(durations)
+        # Tasks beside the batches (a batch job in the same session) are nobody's work here: a batch cannot
+        # have kept more than every slot busy.
+        slots, self._slots = (
+            max(self._slots, sum(e.cores for e in executors)),
+            sum(e.cores for e in executors),
+        )
+        most_s = slots * sum(batch.duration_s for batch in batches if batch.rows)
+        self._busy_s = self._busy_s + busy_s if self._executors.tells_tasks else most_s
+        if processed:
+            self._busy_s = min(self._busy_s, most_s)
+            # A batch may last longer than an interval: all that was worked since the last one is its work.
+            # Kept while nothing is processed: an idle unit must still be seen to be too large.
+            if self._busy_s > 0 and not beginning:
+                self._service_s = self._busy_s / processed
+            self._busy_s = 0.0
+        return Measurement(
+            unit=self.unit,
+            at_s=now_s,
+            interval_s=now_s - previous_s,
+            # What came in was processed, is being processed, or waits.
+            arrived=max(0, processed + waiting + in_service - there_before),
+            processed=processed,
+            emitted=sum(emitted),
+            waiting=self._weighed(waiting),
+            in_service=in_service,
+            duration_s=mean_s,
+            duration_p95_s=p95_s,
+            duration_p99_s=p99_s,
+            service_s=self._service_s,
+            latency_s=observed.get("latency_s"),
+            latency_p95_s=observed.get("latency_p95_s"),
+            readings=readings,
+        )
+
+    def _readings(
+        self, executors: Sequence[Executor], usage: Mapping[str, tuple[float, float]], now_s: float
+    ) -> tuple[float, tuple[InstanceReading, ...]]:
+        """Slot time used since the last call, and a reading for each executor."""
+        busy_s, readings = 0.0, []
+        interval_s = now_s - self._last_s if self._last_s is not None else 0.0
+        for executor in executors:
+            used_s = max(0.0, executor.task_time_s - self._task_time_s.get(executor.id, executor.task_time_s))
+            busy_s += used_s
+            cpu_ratio, memory_ratio = usage.get(executor.id, (None, None))
+            if cpu_ratio is None and interval_s > 0:
+                # A process we cannot see: the share of time its slots were busy stands in.
+                cpu_ratio = min(1.0, used_s / (interval_s * max(1, executor.cores)))
+            readings.append(InstanceReading(executor.id, cpu_ratio, memory_ratio))
+        self._task_time_s = {executor.id: executor.task_time_s for executor in executors}
+        return busy_s, tuple(readings)
+
+    def _count_waiting(self, batches: Sequence[Batch]) -> tuple[int, int]:
+        """Records that wait, and records in the running batch as far as the source tells."""
+        if self._waiting_known is not None:
+            known = self._waiting_known(batches)
+            known = self._waiting if known is None else known
+            # Whoever knows of what waits has one query.
+            self._waiting_of = {name: Waiting(known, told_by="channels") for name in self._triggers}
+            return known, 0
+        self._waiting_of = self._backlogs.counted(
+            {
+                name: trigger.interval_s or self._goals.of(self.book.key(name)).slo_s
+                for name, trigger in self._triggers.items()
+            }
+        )
+        counts = self._waiting_of.values()
+        return sum(there.records for there in counts), sum(there.in_service for there in counts)
+
+    def _weighed(self, waiting: int) -> int:
+        """What waits, each query's by its weight."""
+        if not self._goals.own:
+            return waiting
+        weight = self._goals.weight
+        return round(sum(there.records * weight(self.book.key(n)) for n, there in self._waiting_of.items()))
+
+    def _durations(
+        self, batches: Sequence[Batch], before: Mapping[str, Waiting]
+    ) -> dict[str, tuple[float, float, float]]:
+        """Mean, p95 and p99 of the time from a record's arrival to its batch's end, by query.
+
+        What a query observes itself goes first. Else it is estimated: a record waits for the backlog before
+        it (backlog over rate) and for the running batch: those of one batch arrived evenly since the batch
+        before began, or since the trigger last looked. A batch of a query in real time says nothing of it.
+        """
+        points: dict[str, list[tuple[float, float]]] = {}
+        backlog = {name: float(there.records) for name, there in before.items()}
+        for batch in batches:
+            trigger = self._triggers.get(batch.query, Trigger())
+            if batch.rows == 0 or trigger.kind == "real time":
+                continue
+            earlier = self._previous.get(batch.query)
+            self._previous[batch.query] = batch
+            span_s = batch.duration_s if earlier is None else batch.started_s - earlier.started_s
+            longest_s = max((earlier or batch).duration_s, trigger.interval_s) + POLL_DELAY_S
+            span_s = min(max(0.0, span_s), longest_s)
+            rate_per_s = batch.rows / batch.duration_s if batch.duration_s > 0 else 0.0
+            queued_s = backlog.get(batch.query, 0.0) / rate_per_s if rate_per_s > 0 else 0.0
+            points.setdefault(batch.query, []).extend(
+                (queued_s + batch.duration_s + span_s * share, batch.rows / 5)
+                for share in (0.1, 0.3, 0.5, 0.7, 0.9)
+            )
+            behind = [offsets_behind(source) for source in batch.sources]
+            backlog[batch.query] = float(sum(count for count in behind if count is not None))
+        found = {}
+        for name in {batch.query for batch in batches}:
+            observed = observed_values([batch for batch in batches if batch.query == name])
+            if name in points:
+                estimated = DurationStatistics.weighted(points[name])
+                mean_s, p95_s, p99_s = estimated.mean_s, estimated.p95_s, estimated.p99_s
+            elif "duration_s" in observed:
+                mean_s = p95_s = p99_s = observed["duration_s"]
+            else:
+                continue
+            found[name] = (
+                observed.get("duration_s", mean_s),
+                observed.get("duration_p95_s", p95_s),
+                observed.get("duration_p99_s", p99_s),
+            )
+        return found
+
+    def _worst(
+        self, durations: Mapping[str, tuple[float, float, float]]
+    ) -> tuple[float | None, float | None, float | None]:
+        """The session's durations: those of the query that is furthest from its own goal."""
+        weighed = [
+            tuple(value * self._goals.weight(self.book.key(name)) for value in found)
+            for name, found in durations.items()
+        ]
+        if not weighed:
+            return None, None, None
+        return max(d[0] for d in weighed), max(d[1] for d in weighed), max(d[2] for d in weighed)
+
+    def _note_details(
+        self, batches: Sequence[Batch], queries: Sequence[Any], executors: Sequence[Executor]
+    ) -> None:
+        full = [batch for batch in batches if batch.rows > 0]
+        names = {name for batch in full for name in batch.parts_s}
+        by_host: dict[str, int] = {}
+        for executor in executors:
+            by_host[executor.host] = by_host.get(executor.host, 0) + 1
+        self.details = Details(
+            batches=len(full),
+            batch_s=sum(batch.duration_s for batch in full) / len(full) if full else None,
+            parts_s={n: sum(b.parts_s.get(n, 0.0) for b in full) / len(full) for n in sorted(names)},
+            queries=tuple(str(query.name or query.id) for query in queries),
+            instances_by_host=by_host,
+            state_rows=max((batch.state_rows for batch in batches), default=self.details.state_rows),
+        )

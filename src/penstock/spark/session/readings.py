@@ -1,0 +1,114 @@
+"""CPU and memory of executor processes that run on this machine, by the operating system's count."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from penstock.spark.gateway.executors import Executor
+
+LOOK_AGAIN_S = 30.0
+"""How often executors' process trees are looked up anew."""
+
+
+class ExecutorProcesses:
+    """CPU and memory of the executor processes that run on this machine, with their Python workers."""
+
+    def __init__(self, application: str, cores: int, memory_mib: int) -> None:
+        self._application = application
+        self._cores = cores
+        self._memory_mib = memory_mib
+        self._processes: dict[str, psutil.Process] = {}
+        self._unseen: set[str] = set()
+        self._cpu_s: dict[str, tuple[float, dict[int, float]]] = {}
+        self._trees: dict[int, list[psutil.Process]] = {}
+        self._looked_s = 0.0
+
+    def readings(self, executors: Sequence[Executor]) -> dict[str, tuple[float, float]]:
+        """(CPU ratio, memory ratio) since the last call, by executor id; only those visible here."""
+        known = set(self._processes)
+        self._find({executor.id for executor in executors})
+        if not self._processes:
+            return {}
+        now_s = time.monotonic()
+        if set(self._processes) - known or now_s - self._looked_s > LOOK_AGAIN_S:
+            # Going through all processes costs ten milliseconds; Python workers come and go rarely.
+            self._trees = process_trees([process.pid for process in self._processes.values()])
+            self._looked_s = now_s
+        found = {}
+        for executor, process in self._processes.items():
+            tree = self._trees.get(process.pid, [])
+            times_s, memory_mib = _tree_times(tree)
+            before = self._cpu_s.get(executor)
+            self._cpu_s[executor] = (now_s, times_s)
+            if before is not None and now_s > before[0]:
+                # A process first seen now is counted from now on: when it used its time is not known.
+                used_s = sum(t - before[1][pid] for pid, t in times_s.items() if pid in before[1])
+                share = used_s / ((now_s - before[0]) * self._cores)
+                memory_ratio = memory_mib / self._memory_mib
+                found[executor] = (min(1.0, max(0.0, share)), min(1.0, memory_ratio))
+        return found
+
+    def _find(self, executors: set[str]) -> None:
+        for gone in [
+            name for name, p in self._processes.items() if name not in executors or not p.is_running()
+        ]:
+            del self._processes[gone]
+            self._cpu_s.pop(gone, None)
+        missing = executors - self._processes.keys()
+        # Looking through all processes costs milliseconds: only when there is somebody new to find.
+        if not missing or missing <= self._unseen:
+            return
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if "--executor-id" not in words or "--app-id" not in words:
+                    continue
+                if words[words.index("--app-id") + 1] == self._application:
+                    name = words[words.index("--executor-id") + 1]
+                    if name in missing:
+                        self._processes[name] = process
+        self._unseen = missing - self._processes.keys()
+
+
+def process_trees(roots: Sequence[int]) -> dict[int, list[psutil.Process]]:
+    """Each root with all its descendants, in one pass over the processes."""
+    children: dict[int, list[psutil.Process]] = {}
+    own: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            children.setdefault(process.ppid(), []).append(process)
+            own[process.pid] = process
+    found = {}
+    for root in roots:
+        members = [own[root]] if root in own else []
+        for member in members:
+            members.extend(children.get(member.pid, ()))
+        found[root] = members
+    return found
+
+
+def _tree_times(tree: Sequence[psutil.Process]) -> tuple[dict[int, float], float]:
+    """CPU seconds by pid (children that ended count with their parent), and resident MiB of them all."""
+    times_s, memory_mib = {}, 0.0
+    for process in tree:
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            times_s[process.pid] = float(sum(process.cpu_times()[:4]))
+            memory_mib += process.memory_info().rss / 2**20
+    return times_s, memory_mib
+
+
+def tree_usage(tree: Sequence[psutil.Process]) -> tuple[float, float]:
+    """CPU seconds and resident MiB of a process tree."""
+    times_s, memory_mib = _tree_times(tree)
+    return sum(times_s.values()), memory_mib
+
+
+def size_mib(text: str) -> int:
+    """MiB of a size as Spark's settings have it, such as `512m`, `2g`, or plain bytes."""
+    units = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
+    lower = text.strip().lower().removesuffix("b")
+    return int(float(lower[:-1]) * units[lower[-1]]) if lower[-1:] in units else int(lower) >> 20

@@ -1,0 +1,362 @@
+"""The driver process of one unit: one session, one streaming query, one heartbeat.
+
+Started by the plane as `python -m penstock.spark.unit.driver RUN_FOLDER UNIT ATTEMPT`. It asks the controller
+what to run, goes on from its checkpoint whenever it is started again, obeys what answers its heartbeats, and
+leaves with code 3 where starting again would not help (an operator throws and shall stop the unit), and with
+code 4 where another attempt at its unit has taken its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.channels.registry import jars_of
+from penstock.errors import ClusterError, ConfigurationError, PenstockError
+from penstock.fleet.deployment import InstanceState
+from penstock.fleet.ports import SeenInstance, UnitReport
+from penstock.fleet.units import UnitState
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.folders import private_folder
+from penstock.machine.secrets import log_redacted, redacted
+from penstock.spark.gateway.executors import ExecutorControl, scalability
+from penstock.spark.gateway.slots import ExecutorSlots
+from penstock.spark.settings import ExecutorShape, start_session
+from penstock.spark.unit.faults import OperatorError, Skipped, decide
+from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.heartbeat import HEARTBEAT_S, HeartbeatClient, SupersededError
+from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.query import UnitQuery
+from penstock.spark.unit.specification import UnitSpecification
+from penstock.topology.model import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.gateway.executors import Executor
+
+LOG = logging.getLogger(__name__)
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+EXIT_USELESS = 3
+"""Exit code that says: do not start me again."""
+EXIT_SUPERSEDED = 4
+"""Exit code that says: another attempt at this unit runs."""
+
+LONGEST_PAUSE_S = 10.0
+"""How long a unit waits at most before it tries again."""
+LONGEST_MEASURING_S = 5.0
+"""Spark keeps its last 400 progress events: half a minute of the quickest batches."""
+WAIT_FOR_CONTROLLER_S = 60.0
+
+
+def executor_shape(topology: Topology, unit: str) -> ExecutorShape:
+    """The size of a unit's executors: what the planner places is what Spark starts."""
+    shape = topology.unit_shape(unit)
+    return ExecutorShape(int(shape.cores), shape.memory_mib)
+
+
+def unit_settings(topology: Topology, unit: str, user: Mapping[str, str]) -> dict[str, str]:
+    """Spark settings of a unit's session on top of the general ones; the user's win."""
+    found = topology.unit_by_name[unit]
+    slots = max(1, found.slots)
+    shape = executor_shape(topology, unit)
+    most_slots = found.max_instances * topology.most_slots(unit)
+    settings = {
+        "spark.task.cpus": str(max(1, shape.cores // slots)),
+        # Parquet notes least and greatest value of these only: a batch's name says from when its records are.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Files are small: without a cost of opening each becomes a task, as long as slots may want one.
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.files.minPartitionNum": str(min(64, max(2, most_slots))),
+        # A backlog of many batch folders is listed by the driver, not by a Spark job.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        # Executors are retired and lost on purpose here: that is no reason to fail a query.
+        "spark.task.maxFailures": "8",
+        "spark.shuffle.io.maxRetries": "1",
+    }
+    return {**settings, **user}
+
+
+def start_unit_session(specification: UnitSpecification, topology: Topology) -> SparkSession:
+    """The session of a unit's application, with the topology's code and what its channels need."""
+    unit = specification.unit
+    settings = unit_settings(topology, unit, specification.settings)
+    if jars := jars_of(topology):
+        given = settings.get("spark.jars")
+        settings["spark.jars"] = ",".join([*([given] if given else []), *(str(jar) for jar in jars)])
+    spark = start_session(
+        f"{specification.run}/{unit}",
+        specification.master,
+        executor=executor_shape(topology, unit),
+        initial_executors=specification.wanted.target,
+        settings=settings,
+        checkpoints_on_local_disk=specification.storage is None,
+    )
+    if specification.code is not None:
+        place = private_folder(RunFolders(Path(specification.folder)).unit(unit) / "code")
+        ship_code(spark, Path(specification.code), place)
+    return spark
+
+
+def ship_code(spark: SparkSession, folder: Path, place: Path) -> None:
+    """Send the Python modules of a folder to every executor, now and later; nothing to install there.
+
+    They are packed in `place`, which must stay for as long as the session lives.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for file in sorted(folder.rglob("*.py")):
+            parts = file.relative_to(folder).parts
+            if not any(part.startswith((".", "__pycache__")) or part == "site-packages" for part in parts):
+                archive.write(file, str(Path(*parts)))
+    packed = place / "penstock_code.zip"
+    written(packed, content.getvalue(), mode=PRIVATE)
+    spark.sparkContext.addPyFile(str(packed))
+
+
+class UnitDriver:
+    """Runs one unit until it is told to stop."""
+
+    def __init__(self, specification: UnitSpecification, client: HeartbeatClient) -> None:
+        self.specification = specification
+        self.topology = specification.read_topology()
+        self.unit = specification.unit
+        self.folders = RunFolders(Path(specification.folder))
+        self._client = client
+        self._wanted = specification.wanted
+        self._state = UnitState.SUBMITTED
+        self._notices: list[str] = []
+        self._told: dict[str, str | None] = {}
+        self._shown: tuple[SeenInstance, ...] = ()
+        self._superseded = False
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    @property
+    def _over(self) -> bool:
+        return self._wanted.stop or self._superseded
+
+    def run(self) -> int:
+        """Start session and query, obey, and end; gives back the process's exit code."""
+        spark = start_unit_session(self.specification, self.topology)
+        skipped = Skipped(self.folders.dead_letters(self.unit))
+        query = UnitQuery(
+            spark, self.topology, self.unit, self.folders, self.specification.bootstrap, skipped.ids(),
+            self.specification.storage,
+        )  # fmt: skip
+        executors = ExecutorControl(spark)
+        heart = threading.Thread(target=self._beat, args=(spark, executors, query), daemon=True)
+        heart.start()
+        code = EXIT_FAILED
+        try:
+            code = self._serve(query, skipped)
+        except PenstockError as error:
+            self._say(UnitState.FAILED, f"unit {self.unit} stopped: {error}")
+            LOG.error("%s", error)
+            code = EXIT_USELESS
+        finally:
+            self._ended.set()
+            heart.join(2 * HEARTBEAT_S + 3)
+            with contextlib.suppress(Exception):
+                query.clean()
+            with contextlib.suppress(Exception):
+                spark.stop()
+        return EXIT_SUPERSEDED if self._superseded else code
+
+    def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
+        attempt, last_failed_batch = 0, -1
+        while not self._over:
+            running = None
+            try:
+                running = query.start()
+                self._say(UnitState.RUNNING)
+                while not self._over:
+                    if running.awaitTermination(0.5):
+                        break
+                if self._over:
+                    running.stop()
+                    query.stop_publishing()
+            except (ConfigurationError, OperatorError):
+                raise
+            except ClusterError as error:
+                # A broker that does not answer: the unit waits for it, and so do its records.
+                self._say(UnitState.RUNNING, f"unit {self.unit}: {error}")
+                self._ended.wait(LONGEST_PAUSE_S)
+            except Exception as error:
+                batch = int(((running.lastProgress if running else None) or {}).get("batchId", 0))
+                attempt = attempt + 1 if batch == last_failed_batch else 0
+                last_failed_batch = batch
+                self._say(UnitState.RUNNING, f"unit {self.unit}: {decide(query, error, attempt, skipped)}")
+                # A broker or a disk that is away gets a moment; what waits is kept by the source.
+                self._ended.wait(min(LONGEST_PAUSE_S, 0.5 * 2**attempt))
+        self._say(UnitState.STOPPED)
+        return EXIT_STOPPED
+
+    def _say(self, state: UnitState, notice: str | None = None) -> None:
+        with self._lock:
+            self._state = state
+            if notice is not None:
+                notice = redacted(notice)
+                self._notices.append(notice)
+                LOG.warning("%s", notice)
+
+    def _beat(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
+        meter = UnitMeter(spark, executors, query)
+        every_s = measuring_s(self.topology)
+        measured_s = -every_s
+        scalable = scalability(spark).possible
+        if scalable:
+            executors.take_over()
+            # Asking Spark for executors waits for the master's answer, long where it hangs; reports do not.
+            slots = ExecutorSlots(spark)
+            threading.Thread(target=self._obey, args=(executors, slots), daemon=True).start()
+        cleaned_s = time.monotonic()
+        while True:
+            ended = self._ended.is_set()
+            started_s = time.monotonic()
+            try:
+                due = started_s >= measured_s + every_s - HEARTBEAT_S / 2
+                measured_s = started_s if due else measured_s
+                self._one_beat(spark, executors, meter, due or ended)
+                if time.monotonic() - cleaned_s > 3 * HEARTBEAT_S:
+                    query.clean()
+                    cleaned_s = time.monotonic()
+                    self._tell_problems(query)
+            except SupersededError as error:
+                LOG.error("%s; this one ends", error)
+                self._superseded = True
+                return
+            except Exception as error:
+                if not ended:
+                    LOG.warning("a heartbeat failed: %s", error)
+            if ended:
+                return
+            self._ended.wait(max(0.1, HEARTBEAT_S - (time.monotonic() - started_s)))
+
+    def _tell_problems(self, query: UnitQuery) -> None:
+        """Say what cannot be published or cleaned away, once for as long as it stays the same."""
+        problems = {
+            "results cannot be published": query.publishing_problem,
+            "what was read cannot be cleaned away": query.cleaning_problem,
+        }
+        for what, problem in problems.items():
+            if problem is not None and self._told.get(what) != problem:
+                self._say(self._state, f"unit {self.unit}: {what}: {problem}")
+            self._told[what] = problem
+
+    def _obey(self, executors: ExecutorControl, slots: ExecutorSlots) -> None:
+        """Bring the executors to what is wanted, once a second; what fails is tried again."""
+        while not self._ended.wait(HEARTBEAT_S):
+            wanted = self._wanted
+            if wanted.stop:
+                continue
+            try:
+                if executors.target != wanted.target:
+                    executors.set_target(wanted.target)
+                if wanted.retire or wanted.kill:
+                    alive = {executor.id for executor in executors.executors()}
+                    executors.retire([name for name in (*wanted.retire, *wanted.kill) if name in alive])
+                    hurried = [name for name in wanted.kill if name in alive]
+                    if hurried:
+                        executors.kill(hurried)
+                executors.tick()
+                self._resize(executors, slots)
+            except Exception as error:
+                if not self._ended.is_set():
+                    LOG.warning("the executors could not be brought to what is wanted yet: %s", error)
+
+    def _resize(self, executors: ExecutorControl, slots: ExecutorSlots) -> None:
+        """Give every executor the slots it shall have, in place."""
+        own, wanted = max(1, self.topology.unit_by_name[self.unit].slots), self._wanted.slots
+        if wanted or slots.given:
+            present = frozenset(executor.id for executor in executors.present())
+            cores = executor_shape(self.topology, self.unit).cores // own
+            slots.bring_to({name: n - own for name, n in wanted.items()}, present, max(1, cores))
+
+    def _one_beat(self, spark: SparkSession, executors: ExecutorControl, meter: UnitMeter, due: bool) -> None:
+        measurement = meter.measure(time.time()) if due else None
+        present = meter.meter.executors if due else executors.present()
+        retiring = executors.retiring
+        with self._lock:
+            notices, self._notices = tuple(self._notices), []
+            state = self._state
+        report = UnitReport(
+            self.unit,
+            time.time(),
+            state,
+            str(spark.sparkContext.applicationId),
+            self._seen(present, retiring),
+            measurement,
+            notices,
+        )
+        wanted = self._client.send(report)
+        if wanted is None:
+            with self._lock:
+                self._notices = [*notices, *self._notices][-20:]
+        else:
+            self._wanted = wanted
+
+    def _seen(self, present: tuple[Executor, ...], retiring: frozenset[str]) -> tuple[SeenInstance, ...]:
+        return tuple(
+            SeenInstance(
+                executor.id,
+                InstanceState.RETIRING if executor.id in retiring else InstanceState.RUNNING,
+                executor.host,
+                executor.added_s,
+            )
+            for executor in present
+        )
+
+
+def measuring_s(topology: Topology) -> float:
+    """How often a driver measures: a few times in an interval of the loop, and no oftener than heard."""
+    return max(HEARTBEAT_S, min(LONGEST_MEASURING_S, topology.loop.monitoring_s / 3))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the unit named on the command line."""
+    from penstock.machine.processes import exit_on_sigterm
+
+    folder, unit, attempt = (arguments or sys.argv[1:])[:3]
+    log_redacted()
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    exit_on_sigterm()
+    client = HeartbeatClient(Path(folder), unit, int(attempt))
+    try:
+        specification = client.specification(_giving_up_after(WAIT_FOR_CONTROLLER_S))
+    except SupersededError as error:
+        LOG.error("%s; this one ends", error)
+        return EXIT_SUPERSEDED
+    os.environ.update(specification.environment)
+    if specification.code is not None:
+        sys.path.insert(0, specification.code)
+        # Spark starts Python workers beside the driver too (transformWithState); they look here.
+        given = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [specification.code, given]))
+    return UnitDriver(specification, client).run()
+
+
+def _giving_up_after(limit_s: float) -> Callable[[float], bool]:
+    """Waits a moment, and says whether the whole time is over."""
+    deadline_s = time.monotonic() + limit_s
+
+    def wait(pause_s: float) -> bool:
+        time.sleep(pause_s)
+        return time.monotonic() >= deadline_s
+
+    return wait
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What a unit does about a failed query: wait for what is away, leave a record out, or stop and say why.
+
+Spark reports a failed task, not a failed record. Records are looked for only where nothing outside (a disk,
+a broker, a host, a service that a function calls) explains the failure, and where many fail at once it is
+taken for an outage: good records must not become dead letters because something was away for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.spark.checkpoints import Checkpoint
+from penstock.spark.gateway.errors import cause_of
+from penstock.spark.unit.culprits import Culprits, Fault, find_culprits
+from penstock.spark.unit.query import UnitQuery
+
+LOG = logging.getLogger(__name__)
+
+RETRIES = 3
+"""How often a unit tries again by itself before it stops."""
+
+
+class OperatorError(PenstockError):
+    """An operator threw on a record; the message names operator, record and cause."""
+
+
+_DISK = re.compile(r"No space left|Disk quota", re.IGNORECASE)
+_OUTSIDE = re.compile(
+    r"TimeoutException|ConnectException|Connection refused|ExecutorLost"
+    # What Python's libraries say when a service that a function calls is away.
+    r"|\b(?:Connection|ConnectionRefused|ConnectionReset|ConnectionAborted|BrokenPipe|Timeout)Error\b"
+    r"|\bNewConnectionError\b|\bMaxRetryError\b|\bgaierror\b|\bURLError\b",
+    re.IGNORECASE,
+)
+"""What says that a host or a service is at fault: no record is looked for, trying goes on for ever."""
+
+
+class Skipped:
+    """The records a unit leaves out, and what is known of each, in its dead-letter folder. Durable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "skipped.jsonl"
+
+    def ids(self) -> set[tuple[str, str]]:
+        """Every record left out so far, as (input, id); a line that a crash tore is passed over.
+
+        Such a line was being written when everything stopped: its record is found again at the next start.
+        """
+        try:
+            lines = self._file.read_bytes().splitlines()
+        except FileNotFoundError:
+            return set()
+        found = set()
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = json.loads(line)
+                found.add((str(entry["input"]), str(entry["record_id"])))
+            except (ValueError, KeyError, TypeError):
+                if line.strip():
+                    LOG.warning("%s:%d: a line that cannot be read is passed over", self._file, number)
+        return found
+
+    def add(self, faults: Sequence[Fault]) -> None:
+        """Write the faults down, with their records; one that is there already is not written again."""
+        known = self.ids()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._file.open("ab") as file:
+            if file.tell() and not self._file.read_bytes().endswith(b"\n"):
+                file.write(b"\n")  # behind a torn line
+            for fault in faults:
+                if (fault.given, fault.record_id) not in known:
+                    entry = {
+                        "record_id": fault.record_id,
+                        "input": fault.given,
+                        "operator": fault.operator,
+                        "cause": fault.cause,
+                        "at_s": time.time(),
+                        "record": fault.record,
+                    }
+                    file.write(json.dumps(entry, default=str).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skipped) -> str:
+    """What to do about a failed query: a sentence where it shall start again, OperatorError where not.
+
+    `attempt` counts failures of the same micro-batch. What is away is waited for however often it fails.
+    """
+    text, cause = str(error), cause_of(error)
+    lost = [name for name, channel in query.channels.items() if channel.is_loss(text)]
+    if lost:
+        raise OperatorError(
+            f"unit {query.plan.unit}: channel {lost[0]} has lost records that were not read: {cause}; "
+            "put them back, or allow the loss in the channel's options"
+        ) from error
+    if _DISK.search(text):
+        return f"the disk is full: records wait in the source until there is room ({cause})"
+    away = [name for name, channel in query.channels.items() if channel.is_outage(text)]
+    if away:
+        return f"channel {away[0]} is away: records wait until it answers ({cause})"
+    if _OUTSIDE.search(text):
+        return f"something the unit needs is away: records wait until it is back ({cause})"
+    batch_id = Checkpoint(query.checkpoint).unfinished()
+    culprits = Culprits() if batch_id is None else find_culprits(query, batch_id)
+    if culprits.outage is not None:
+        return f"{culprits.outage}: taken for an outage, records wait until it is over ({cause})"
+    new = [fault for fault in culprits.faults if (fault.given, fault.record_id) not in query.skipped]
+    if not new:
+        if attempt >= RETRIES:
+            raise OperatorError(
+                f"unit {query.plan.unit}: its query failed {attempt + 1} times and no single record is to "
+                f"blame: {cause}"
+            ) from error
+        return f"trying again after: {cause}"
+    return _about(query, new, error, attempt, skipped)
+
+
+def _about(
+    query: UnitQuery, faults: Sequence[Fault], error: BaseException, attempt: int, skipped: Skipped
+) -> str:
+    """What to do about records that operators throw on, by each operator's own choice."""
+    choices = {fault: query.topology.operator_by_name[fault.operator].on_error for fault in faults}
+    stopping = [fault for fault, choice in choices.items() if choice != "skip"]
+    if not stopping:
+        skipped.add(faults)
+        query.skipped |= {(fault.given, fault.record_id) for fault in faults}
+        folder = query.folders.dead_letters(query.plan.unit)
+        return f"skipped {len(faults)} record(s) into {folder}: {faults[0]}"
+    if all(choices[fault] == "retry" for fault in stopping) and attempt < RETRIES:
+        return f"trying again: {stopping[0]}"
+    more = f" (and {len(faults) - 1} more records)" if len(faults) > 1 else ""
+    raise OperatorError(f"unit {query.plan.unit}: {stopping[0]}{more}") from error

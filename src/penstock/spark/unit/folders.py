@@ -1,0 +1,67 @@
+"""Where a run keeps its streams, checkpoints and results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAME = "run.name"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolders:
+    """Where a run keeps its streams, checkpoints and results."""
+
+    root: Path
+
+    @property
+    def channels(self) -> Path:
+        """Streams between units."""
+        return self.root / "channels"
+
+    @property
+    def sources(self) -> Path:
+        """Streams of generated sources."""
+        return self.root / "sources"
+
+    @property
+    def results(self) -> Path:
+        """What built-in sinks write to relative folders."""
+        return self.root / "results"
+
+    def unit(self, name: str) -> Path:
+        """Everything of one unit."""
+        return self.root / "units" / name
+
+    def checkpoint(self, unit: str) -> Path:
+        """The checkpoint of a unit's query."""
+        return self.unit(unit) / "checkpoint"
+
+    def dead_letters(self, unit: str) -> Path:
+        """Records a unit's operators threw on, where they are to be skipped."""
+        return self.unit(unit) / "dead-letters"
+
+    def staging(self, unit: str) -> Path:
+        """What a unit has finished and not yet published."""
+        return self.unit(unit) / "staging"
+
+    def name(self) -> str:
+        """A name that no other run has, made at the first call and kept in the folder.
+
+        Streams on a server that runs share carry it: two runs never read each other's records, and a run
+        that is taken up again (also from a folder that was moved) finds its own.
+        """
+        file = self.root / _NAME
+        if not file.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            word = "-".join(re.findall(r"[A-Za-z0-9._-]+", self.root.name))[:80] or "run"
+            part = self.root / f".{_NAME}-{uuid.uuid4().hex}"
+            part.write_text(f"{word}-{uuid.uuid4().hex[:8]}")
+            with contextlib.suppress(FileExistsError):
+                os.link(part, file)
+            part.unlink()
+        return file.read_text()

@@ -1,0 +1,137 @@
+"""Measures a unit: what the session meter counts, with durations from the records' own times.
+
+All records of a micro-batch are finished when it is, so their processing durations are its end minus when
+they lay in the channel, and their latencies its end minus when they left their source. Channels know both
+without a look at a record, so measuring costs nothing a record. (Records of a source's own function are the
+exception: the query reports their times.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.channels.model import Arrival, Backlog, FinishedBatch
+from penstock.monitoring import DurationStatistics, Measurement
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.session.meter import SessionMeter
+from penstock.spark.session.progress import Batch
+from penstock.spark.unit.composition import OBSERVED_INPUT
+from penstock.spark.unit.query import OBSERVED_OUTPUT, UnitQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Where in a file's span its records are taken to be: a batch has many files."""
+_SPREAD = tuple((step + 0.5) / 40 for step in range(40))
+"""The same for a whole batch of which only mean and first instant are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old the records of some batches were when they were finished; None where nothing is known."""
+
+    mean_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+
+
+class UnitMeter:
+    """One measurement a call for one unit. Use it from one thread."""
+
+    def __init__(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
+        self._query = query
+        self._published = 0
+        self._backlog = Backlog()
+        self._told: dict[int, list[Arrival]] = {}
+        """When the records of the last measurement's batches arrived."""
+        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
+
+    def measure(self, now_s: float) -> Measurement | None:
+        """What happened since the last call; None the first time and where no query runs."""
+        before = self._backlog
+        measurement = self.meter.measure(now_s)
+        batches = self.meter.batches
+        arrivals = self._told
+        if measurement is None:
+            return None
+        durations = ages_of(batches, "arrived", arrivals)
+        latencies = ages_of(batches, "source", arrivals)
+        processed = sum(self._rows(batch, arrivals[batch.number]) for batch in batches if batch.rows)
+        changes: dict[str, Any] = {
+            "processed": processed,
+            # What came in was either processed, is being processed, or waits now.
+            "arrived": max(0, processed + sum(self._backlog) - sum(before)),
+            "in_service": self._backlog.in_service,
+            "emitted": self._emitted(batches),
+        }
+        if durations.mean_s is not None:
+            changes.update(
+                duration_s=durations.mean_s, duration_p95_s=durations.p95_s, duration_p99_s=durations.p99_s
+            )
+        if latencies.mean_s is not None:
+            changes.update(latency_s=latencies.mean_s, latency_p95_s=latencies.p95_s)
+        return replace(measurement, **changes)
+
+    def _rows(self, batch: Batch, arrivals: Sequence[Arrival]) -> int:
+        """Records of a batch as its channels know them: in Spark a task that ran twice counts twice."""
+        told = round(sum(some.records for some in arrivals))
+        return batch.rows if self._query.plan.reads_a_function or not told else told
+
+    def _arrivals(self, batch: Batch) -> list[Arrival]:
+        """When a batch's records arrived, as its channels know it."""
+        sources = batch.event.get("sources") or ()
+        self._query.note(FinishedBatch(batch.number, batch.started_s, batch.ended_s, sources))
+        return self._query.arrivals(batch.number) if batch.rows else []
+
+    def _emitted(self, batches: Sequence[Batch]) -> int:
+        """Records sent on: as Spark's sink counts them, as the publisher does, or as the query observes."""
+        published, self._published = self._published, self._query.published
+        emitted = self._published - published
+        for batch in batches:
+            emitted += batch.rows_out or 0
+            observed = (batch.event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {})
+            emitted += int(observed.get("records") or 0)
+        return emitted
+
+    def _count_waiting(self, batches: Sequence[Batch]) -> int:
+        # Channels are told of the batches first: what waits behind them is in their events.
+        self._told = {batch.number: self._arrivals(batch) for batch in batches}
+        self._backlog = self._query.backlog()
+        return self._backlog.waiting
+
+
+def ages_of(batches: Sequence[Batch], kind: str, arrivals: Mapping[int, Sequence[Arrival]]) -> Ages:
+    """Ages from an instant of a kind (`arrived` or `source`) to the end of each batch, over all records.
+
+    `arrivals` says by batch number when its records arrived. Source times are spread evenly over what is
+    known: a file's first and last, or the mean and first one that a source's own query reports.
+    """
+    points: list[tuple[float, float]] = []
+    for batch in batches:
+        if not batch.rows:
+            continue
+        for some in arrivals.get(batch.number, ()):
+            if kind == "arrived":
+                points.append((batch.ended_s - some.at_s, some.records))
+            elif some.span_s is not None:
+                first_s, last_s = some.span_s
+                points += [
+                    (batch.ended_s - first_s - (last_s - first_s) * share, some.records / len(_SHARES))
+                    for share in _SHARES
+                ]
+        for name, metrics in (batch.event.get("observedMetrics") or {}).items():
+            mean_ms, first_ms = metrics.get(f"{kind}_mean_ms"), metrics.get(f"{kind}_first_ms")
+            if name.startswith(OBSERVED_INPUT) and mean_ms is not None and first_ms is not None:
+                spread_s = (mean_ms - first_ms) / 1000
+                points += [
+                    (batch.ended_s - first_ms / 1000 - 2 * spread_s * share, batch.rows / len(_SPREAD))
+                    for share in _SPREAD
+                ]
+    if not points:
+        return Ages()
+    found = DurationStatistics.weighted([(max(0.0, age_s), records) for age_s, records in points])
+    return Ages(found.mean_s, found.p95_s, found.p99_s)

@@ -1,0 +1,189 @@
+"""The service's API: nobody without its token, every mistake told, nothing changed by a mistake."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from penstock.api.app import create_app
+from penstock.api.runs import Runs
+from penstock.controller.status import Status
+from penstock.runs import commands
+from penstock.runs.folder import RunFolder
+from penstock.runs.plan import RunPlan
+from penstock.topology.file import dump_topology, parse_topology
+from tests.runs.test_changes import a_pair, with_operator, with_unit
+
+BASE = "/api/v1/runs"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    found = Runs(tmp_path / "runs")
+    place = RunFolder.at(found.root / "shop")
+    place.write_plan(RunPlan.of(a_pair(), "shop"))
+    place.write_status(Status("shop", 1.0, (), (), "3", "EUR"))
+    return found
+
+
+@pytest.fixture
+def client(runs: Runs) -> Iterator[TestClient]:
+    with TestClient(create_app(runs), headers={"Authorization": f"Bearer {runs.token}"}) as found:
+        yield found
+
+
+class Controller(threading.Thread):
+    """Obeys as a run does at its ticks: takes commands, and goes on with the next version."""
+
+    def __init__(self, place: RunFolder) -> None:
+        super().__init__(daemon=True)
+        self.place = place
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.05):
+            for command in commands.taken(self.place.commands):
+                plan = self.place.plan()
+                if command.revision == plan.revision:
+                    self.place.write_plan(plan.changed(parse_topology(str(command.topology)), ()))
+                else:
+                    notice = commands.refusal(command, "stale")
+                    self.place.write_status(Status("shop", 2.0, (), (), "3", notices=(notice,)))
+
+
+@pytest.fixture
+def obeyed(runs: Runs) -> Iterator[None]:
+    controller = Controller(RunFolder(runs.root / "shop"))
+    controller.start()
+    yield
+    controller.ended.set()
+    controller.join()
+
+
+EVERY = [
+    ("GET", "/api/v1/openapi.json"), ("GET", BASE), ("POST", BASE), ("GET", f"{BASE}/shop"),
+    ("GET", f"{BASE}/shop/topology"), ("POST", f"{BASE}/shop/preview"), ("POST", f"{BASE}/shop/apply"),
+    ("POST", f"{BASE}/shop/commands"), ("GET", f"{BASE}/shop/journal/tick"), ("GET", f"{BASE}/shop/bill"),
+    ("GET", f"{BASE}/shop/events"),
+]  # fmt: skip
+
+
+def test_the_list_above_is_every_way_in(client: TestClient) -> None:
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    known = {
+        (m.upper(), p.replace("{name}", "shop").replace("{table}", "tick")) for p in paths for m in paths[p]
+    }
+    assert known == {one for one in EVERY if one[1] != "/api/v1/openapi.json"}
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "Basic c2hvcA=="])
+@pytest.mark.parametrize(("method", "path"), EVERY)
+def test_nobody_gets_in_without_the_token(runs: Runs, method: str, path: str, header: str | None) -> None:
+    with TestClient(create_app(runs)) as stranger:
+        headers = {} if header is None else {"Authorization": header}
+        assert stranger.request(method, path, headers=headers).status_code == 401
+    assert commands.taken(runs.root / "shop" / "commands") == []
+
+
+def test_the_token_is_the_owner_s_alone(runs: Runs) -> None:
+    runs.token  # noqa: B018
+    assert (runs.root / "token").stat().st_mode & 0o077 == 0
+
+
+def test_runs_are_listed_and_shown(client: TestClient) -> None:
+    (only,) = client.get(BASE).json()
+    assert only == {"name": "shop", "topology": "pair", "revision": 1, "phase": "interrupted", "bill": "3"}
+    assert client.get(f"{BASE}/shop").json()["currency"] == "EUR"
+    shown = client.get(f"{BASE}/shop/topology").json()
+    assert parse_topology(shown["text"]) == a_pair()
+    assert client.get(f"{BASE}/none").status_code == 404
+    assert client.get(f"{BASE}/..%2f..%2fetc").status_code in (404, 422)
+
+
+def test_a_change_is_previewed_applied_and_refused_where_it_is_stale(
+    client: TestClient, obeyed: None
+) -> None:
+    wish = {"topology": dump_topology(with_operator(a_pair(), "read", function="f:new")), "revision": 1}
+    shown = client.post(f"{BASE}/shop/preview", json=wish).json()
+    assert (shown["restarts"], shown["untouched"], shown["refused"]) == (["first"], ["second"], [])
+    assert client.get(f"{BASE}/shop/topology").json()["revision"] == 1
+
+    done = client.post(f"{BASE}/shop/apply", json=wish)
+    assert (done.status_code, done.json()["revision"]) == (200, 2)
+    again = client.post(f"{BASE}/shop/apply", json=wish)
+    assert again.status_code == 409
+    assert "revision 2 runs" in again.json()["errors"][0]
+
+
+def test_applying_what_runs_already_touches_nothing(client: TestClient, runs: Runs) -> None:
+    done = client.post(f"{BASE}/shop/apply", json={"topology": dump_topology(a_pair())})
+    assert (done.status_code, done.json()["revision"], done.json()["changes"]) == (200, 1, [])
+    assert commands.taken(runs.root / "shop" / "commands") == []
+
+
+def test_two_people_applying_at_once_one_wins_and_the_other_is_told(client: TestClient, obeyed: None) -> None:
+    wishes = [
+        {"topology": dump_topology(with_unit(a_pair(), "first", max_instances=n)), "revision": 1}
+        for n in (7, 8)
+    ]
+    codes: list[int] = []
+
+    def send(wish: dict[str, Any]) -> None:
+        codes.append(client.post(f"{BASE}/shop/apply", json=wish).status_code)
+
+    people = [threading.Thread(target=send, args=(wish,)) for wish in wishes]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert sorted(codes) == [200, 409]
+
+
+def test_an_invalid_topology_changes_nothing_and_every_mistake_is_listed(
+    client: TestClient, runs: Runs
+) -> None:
+    text = dump_topology(a_pair()).replace("threshold", "treshold").replace("f:read", "f read")
+    answer = client.post(f"{BASE}/shop/apply", json={"topology": text})
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) >= 2
+    assert commands.taken(runs.root / "shop" / "commands") == []
+
+
+def test_what_cannot_be_changed_while_it_runs_is_refused_with_the_reason(client: TestClient) -> None:
+    text = dump_topology(with_operator(a_pair(), "count", stateful=False))
+    answer = client.post(f"{BASE}/shop/apply", json={"topology": text})
+    assert answer.status_code == 409
+    assert "would lose its state" in answer.json()["errors"][0]
+
+
+def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -> None:
+    told = {"kind": "drain", "subject": "h1", "reason": "maintenance"}
+    assert client.post(f"{BASE}/shop/commands", json=told).status_code == 202
+    assert client.post(f"{BASE}/shop/commands", json={"kind": "drain"}).status_code == 409
+    assert client.post(f"{BASE}/shop/commands", json={"kind": "explode"}).status_code == 422
+    (only,) = commands.taken(runs.root / "shop" / "commands")
+    assert (only.kind, only.subject, only.by) == ("drain", "h1", "the API")
+
+
+def test_too_large_a_request_is_refused(client: TestClient) -> None:
+    assert client.post(f"{BASE}/shop/apply", content=b"x" * (2 << 20)).status_code == 413
+
+
+def test_events_tell_the_status_until_the_end(client: TestClient, runs: Runs) -> None:
+    place = RunFolder(runs.root / "shop")
+    (place.root / "result.json").write_text("{}")
+    # A torn result counts as none; a whole one ends the stream.
+    from penstock.simulator import simulate
+
+    place.write_result(simulate(a_pair(), duration_s=60.0))
+    with client.stream("GET", f"{BASE}/shop/events") as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[0] == "event: status"
+    assert json.loads(lines[1].removeprefix("data: "))["bill"] == "3"
+    assert lines[-2] == "event: end"

@@ -1,0 +1,90 @@
+"""Looking after a broker: what is said, and when it is started again. A socket stands in for the broker."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from penstock.channels.kafka_service import BrokerService
+from penstock.channels.services import ServiceWatch
+
+
+def a_listener(port: int = 0) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    return listener
+
+
+@pytest.fixture
+def port() -> int:
+    with a_listener() as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(port: int) -> None:
+    watch = ServiceWatch(BrokerService(), f"127.0.0.1:{port}")
+
+    (away,) = watch.tick(10.0)
+    assert "units wait until it is back" in away
+    assert watch.tick(11.0) == []
+    with a_listener(port):
+        (back,) = watch.tick(40.0)
+        assert "is back after 30 s" in back
+        assert watch.tick(41.0) == []
+
+
+def test_ours_is_started_again_until_it_takes_connections(port: int) -> None:
+    tries: list[int] = []
+    watch = ServiceWatch(BrokerService(), f"127.0.0.1:{port}", lambda: tries.append(1))
+
+    (away,) = watch.tick(10.0)
+    watch.tick(11.0)
+
+    assert "it is started again" in away
+    assert len(tries) == 2
+
+
+def test_one_of_several_addresses_is_enough(port: int) -> None:
+    with a_listener() as other:
+        watch = ServiceWatch(BrokerService(), f"127.0.0.1:{port}, 127.0.0.1:{other.getsockname()[1]}")
+        assert watch.tick(1.0) == []
+
+
+def test_one_that_takes_connections_and_never_answers_is_ended_after_a_while() -> None:
+    with a_listener() as frozen:
+        ended: list[int] = []
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        watch = ServiceWatch(BrokerService(), address, lambda: None, lambda: ended.append(1))
+
+        assert watch.tick(10.0) == []
+        assert watch.tick(20.0) == []
+        assert not ended
+        (told,) = watch.tick(26.0)
+        assert "it hangs" in told
+        assert ended == [1]
+
+
+def test_one_that_hangs_up_on_us_is_awake() -> None:
+    with a_listener() as awake:
+        ended: list[int] = []
+        address = f"127.0.0.1:{awake.getsockname()[1]}"
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    awake.accept()[0].close()
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        watch = ServiceWatch(BrokerService(), address, lambda: None, lambda: ended.append(1))
+        for now_s in (10.0, 20.0, 40.0):
+            assert watch.tick(now_s) == []
+        assert not ended
+        awake.shutdown(socket.SHUT_RDWR)
+    thread.join(5)

@@ -1,0 +1,97 @@
+"""The first ten minutes: a project that runs at once, a machine that is checked, a page that is served."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import doctor
+from penstock.cli.doctor import findings_here
+from penstock.runs.assembly import load
+from penstock.runs.run import require_runnable
+from tests.cli.test_commands import SMALLEST, penstock
+
+
+def test_a_new_project_is_right_and_runs_on_the_simulator(tmp_path: Path) -> None:
+    said = penstock("new", "first", folder=tmp_path)
+    assert "penstock run first.yaml" in said
+    folder = tmp_path / "first"
+    assert {path.name for path in folder.iterdir()} == {"first.yaml", "job.py", "test_job.py", "README.md"}
+    assert not [path for path in folder.iterdir() if "NAME" in path.read_text()]
+    assert "right" in penstock("check", "first.yaml", folder=folder)
+    require_runnable(load(folder / "first.yaml"))
+    penstock("simulate", "first.yaml", "--duration", "10 min", "--out", "run", folder=folder)
+    assert "is there already" in penstock("new", "first", folder=tmp_path, expect=1)
+    assert "expected a name" in penstock("new", "../out", folder=tmp_path, expect=1)
+
+
+def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
+    penstock("new", "first", folder=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "first",
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_the_doctor_finds_this_machine_fit(tmp_path: Path) -> None:
+    said = penstock("doctor", "--offline", folder=tmp_path, expect=(0, 1))
+    for what in ("Java", "free memory", "ports on loopback", "runs folder", "cache", "Spark"):
+        assert what in said
+
+
+def test_the_doctor_says_what_to_do_where_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "LEAST_MEMORY", 2**60)
+    monkeypatch.setenv("PENSTOCK_JAVA", str(tmp_path / "no-java"))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {one.what: one for one in findings_here(tmp_path / "gone", offline=True)}
+    assert not found["free memory"].fine
+    assert "close what you can" in found["free memory"].do
+    assert not found["runs folder"].fine
+    assert all(one.do for one in found.values() if not one.fine)
+
+
+def test_the_doctor_tells_of_a_repository_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_MAVEN", "http://127.0.0.1:1/none")
+    maven = list(findings_here(tmp_path))[-1]
+    assert maven.what == "Maven repository"
+    assert not maven.fine
+    assert not maven.needed
+    assert "PENSTOCK_MAVEN" in maven.do
+
+
+def test_the_page_of_a_run_is_served_until_it_is_told_to_end(tmp_path: Path) -> None:
+    penstock("simulate", SMALLEST, "--duration", "5 min", "--out", "run", folder=tmp_path)
+    served = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", "page", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert served.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/#token=\S+", served.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0].partition("#")[0], timeout=10) as answer:
+            assert b"Penstock" in answer.read()
+    finally:
+        served.send_signal(signal.SIGTERM)
+        assert served.wait(20) == 0
+    assert "expected a run's folder" in penstock("page", "nowhere", folder=tmp_path, expect=1)

@@ -1,0 +1,60 @@
+"""The short form of the campaign of faults: a few kinds on a real cluster, and the rules of drawing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faults.campaign import Outcome, Round, drawn
+from faults.kinds import KINDS
+from faults.report import figures
+
+ROOT = Path(__file__).parents[2]
+SHORT = ("kill executor", "journal locked", "freeze controller short")
+
+
+def test_a_seed_draws_the_same_faults_again_and_each_kind_before_any_twice():
+    names = [kind.name for kind in KINDS if "files" in kind.channels]
+
+    first = drawn(200, 7, "files", ())
+    assert first == drawn(200, 7, "files", ())
+    assert first != drawn(200, 8, "files", ())
+    assert sorted(first[: len(names)]) == sorted(names)
+    assert set(drawn(10, 7, "files", ("kill driver",))) == {"kill driver"}
+
+
+def test_a_skipped_fault_is_not_counted_and_a_lost_record_is_not_hidden():
+    done = Outcome(1, "kill driver", "files", "", 0.0, processing_after_s=3.0)
+    skipped = Outcome(2, "clock step", "files", "", 0.0, problem="skipped: no compiler")
+    found = {f.name: f for f in figures([Round(1, "files", [done, skipped], lost=1)], Path("none"))}
+
+    assert found["faults in the campaign"].here == 1
+    assert found["faults in the campaign"].holds is False
+    assert found["records lost"].holds is False
+    assert Round(1, "files", [done, skipped]).clean
+    assert not Round(1, "files", [done, skipped], lost=1).clean
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(480)
+def test_a_short_campaign_loses_doubles_and_leaks_nothing(tmp_path):
+    command = [sys.executable, "-m", "faults", "--channel", "files", "--count", str(len(SHORT))]
+    command += [part for kind in SHORT for part in ("--only", kind)]
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [*command, "--build", str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {f["name"]: f for f in json.loads((tmp_path / "faults.json").read_text())}
+    assert found["faults in the campaign"]["here"] == len(SHORT)
+    assert found["records in"]["here"] == found["records out"]["here"] > 0
+    for name in ("records lost", "records doubled", "leases, hosts, processes and files leaked"):
+        assert found[name]["here"] == 0
+    assert (tmp_path / "faults.html").exists()

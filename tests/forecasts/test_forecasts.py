@@ -1,0 +1,131 @@
+"""A load's record, the ways it may go, and its season."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.forecasts.outlook import AHEAD, outlook_of
+from penstock.forecasts.record import Load, LoadRecord, late_records
+from penstock.forecasts.season import DAY_S, season_of
+from penstock.monitoring.measurements import Measurement
+
+
+def measured(
+    at_s: float, *, interval_s: float = 15.0, arrived: int = 30, done: int = 30, **fields
+) -> Measurement:
+    return Measurement("u", at_s, interval_s, arrived=arrived, processed=done, **fields)
+
+
+def a_load(rates, bin_s: float = 60.0) -> Load:
+    rates = np.asarray(rates, dtype=float)
+    return Load(bin_s, len(rates) * bin_s, rates, rates, rates * bin_s, np.zeros_like(rates))
+
+
+def test_a_bin_is_closed_once_measurements_fill_it():
+    record = LoadRecord(60.0)
+    for number in range(1, 8):
+        record.add(measured(15.0 * number, arrived=15 * number), 1.0)
+    load = record.load()
+    assert len(load) == 1
+    assert load.rate_per_s[0] == pytest.approx((15 + 30 + 45 + 60) / 60)
+    assert load.newest_per_s[0] == pytest.approx(4.0)
+
+
+def test_a_long_measurement_fills_several_bins():
+    record = LoadRecord(60.0)
+    record.add(measured(180.0, interval_s=180.0, arrived=360, done=360, on_time=330), 1.0)
+    load = record.load()
+    assert load.rate_per_s.tolist() == [2.0, 2.0, 2.0]
+    assert load.late.sum() == pytest.approx(30)
+
+
+def test_the_oldest_bins_are_forgotten_and_a_snapshot_stays():
+    record = LoadRecord(15.0, depth=10)
+    snapshot = None
+    for number in range(1, 200):
+        record.add(measured(15.0 * number, arrived=number), 1.0)
+        if number == 20:
+            snapshot = record.load()
+            seen = snapshot.rate_per_s.copy()
+    assert len(record.load()) == 10
+    assert record.load().rate_per_s[-1] == pytest.approx(199 / 15)
+    assert snapshot is not None
+    assert (snapshot.rate_per_s == seen).all()
+
+
+def test_late_records_are_read_off_percentiles_where_nobody_counted():
+    known = measured(15.0, done=1000, duration_s=0.5, duration_p95_s=2.0, duration_p99_s=4.0)
+    assert late_records(known, 2.0) == pytest.approx(50)
+    assert late_records(known, 4.0) == pytest.approx(10)
+    assert late_records(known, 100.0) == 0
+    assert late_records(measured(15.0, done=10, on_time=7), 1.0) == 3
+
+
+def test_a_steady_load_stays_and_a_jumping_one_has_wide_ways():
+    steady = outlook_of(a_load(np.full(300, 50.0)), 2)
+    assert steady.ways_per_s == pytest.approx(np.full_like(steady.ways_per_s, 50.0))
+    rng = np.random.default_rng(4)
+    jumping = outlook_of(a_load(50.0 * np.exp(rng.normal(0, 0.1, 300))), 2)
+    assert jumping.quantile(0.98, 1) > 1.15 * jumping.quantile(0.5, 1)
+
+
+def test_little_known_is_careful():
+    early, later = outlook_of(a_load([50.0, 50.0]), 2), outlook_of(a_load(np.full(60, 50.0)), 2)
+    assert early.quantile(0.98, 1) > 1.05 * later.quantile(0.98, 1)
+
+
+def test_a_trend_takes_over_where_it_beats_the_last_value():
+    rates = 50.0 * np.exp(0.3 * np.sin(np.arange(400) / 20.0))
+    found = outlook_of(a_load(rates), 2)
+    assert found.forecaster.startswith("goes on as")
+
+
+def test_noise_around_a_level_is_told_by_its_mean():
+    rates = 50.0 + np.random.default_rng(2).normal(0, 4, 400)
+    found = outlook_of(a_load(rates), 2)
+    assert found.forecaster.startswith("mean of the last")
+
+
+def test_the_quantiles_hold_on_what_comes_next():
+    """Of a random walk, about 5 in 100 of what comes two bins later are above the 95 % quantile."""
+    rng = np.random.default_rng(7)
+    rates = 100.0 * np.exp(np.cumsum(rng.normal(0, 0.03, 1200)))
+    above = 0
+    for end in range(700, 1190):
+        found = outlook_of(a_load(rates[:end]), 2)
+        above += rates[end + 1] > found.quantile(0.95, AHEAD.index(2))
+    assert 0.02 < above / 490 < 0.09
+
+
+def test_a_peak_is_never_below_what_the_load_reaches():
+    rates = 50.0 + np.random.default_rng(2).normal(0, 4, 400)
+    found = outlook_of(a_load(rates), 2)
+    assert (found.peaks_per_s >= found.ways_per_s - 1e-9).all()
+    assert (np.diff(found.peaks_per_s, axis=1) >= -1e-9).mean() > 0.95
+
+
+def test_a_day_is_learned_and_wins_where_it_repeats():
+    times_s = np.arange(0.0, 2 * DAY_S, 60.0)
+    jumps = np.where((times_s % 3600.0) < 1800.0, 50.0, 90.0)  # every half hour, at the same minute
+    season = season_of(times_s, jumps, step_s=60.0)
+    assert season is not None
+    assert season.period_s == DAY_S
+    known = outlook_of(a_load(jumps[: 1440 + 29]), 2, season)
+    assert "earlier days" in known.forecaster
+    assert known.quantile(0.5, AHEAD.index(3)) == pytest.approx(90.0, rel=0.05)
+    assert outlook_of(a_load(jumps[: 1440 + 29]), 2).quantile(0.5, AHEAD.index(3)) < 60.0
+
+
+def test_a_season_that_misleads_is_not_used():
+    times_s = np.arange(0.0, 2 * DAY_S, 60.0)
+    jumps = np.where((times_s % 3600.0) < 1800.0, 50.0, 90.0)
+    season = season_of(times_s, jumps, step_s=60.0)
+    rng = np.random.default_rng(3)
+    walk = 60.0 * np.exp(np.cumsum(rng.normal(0, 0.005, 800)))
+    assert "earlier days" not in outlook_of(a_load(walk), 2, season).forecaster
+
+
+def test_half_a_day_is_no_season():
+    times_s = np.arange(0.0, DAY_S / 2, 60.0)
+    assert season_of(times_s, np.full(len(times_s), 5.0)) is None

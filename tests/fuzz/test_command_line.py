@@ -1,0 +1,119 @@
+"""Whatever is typed, the command ends with words and an exit code within seconds, never with a traceback."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import SMALLEST, penstock
+from tests.fuzz.limits import tried, within
+
+FILE = str(SMALLEST)
+BAD: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("simulate", FILE, "--policy", "threshold:up_queue=["), "cannot read"),
+    (("simulate", FILE, "--policy", "threshold:up_queue"), "name:parameter=value"),
+    (("simulate", FILE, "--policy", "threshold:=3"), "name:parameter=value"),
+    (("simulate", FILE, "--policy", ""), 'unknown policy ""'),
+    (("simulate", FILE, "--policy", "fixed:instances=-3"), "1 or more, got -3"),
+    (
+        ("simulate", FILE, "--policy", "threshold:up_queue=many,down_queue=few"),
+        "down_queue: expected a whole",
+    ),
+    (("simulate", FILE, "--policy", "threshold:up_queue=1e999"), "expected a whole number"),
+    (("simulate", FILE, "--policy", "threshold:up_queue=2020-13-45"), "cannot read"),
+    (("simulate", FILE, "--policy", "x:y=[&a [1],*a,*a]"), "unknown policy"),
+    (("simulate", FILE, "--filter", "gaussian:t=nan"), "expected a number"),
+    (("simulate", FILE, "--filter", "gaussian:t=-1"), "above 0"),
+    (("simulate", FILE, "--filter", "kalman:calibration=/no/such"), "/no/such"),
+    (("simulate", FILE, "--seed", "-1"), "--seed"),
+    (("simulate", FILE, "--seed", "x"), "--seed"),
+    (("simulate", FILE, "--duration", "-5 s"), "--duration: expected a duration above 0"),
+    (("simulate", FILE, "--duration", "0"), "--duration: expected a duration above 0"),
+    (("simulate", FILE, "--duration", "1e300 s"), "too big"),
+    (("simulate", FILE, "--duration", "1e10 s"), "intervals"),
+    (("simulate", FILE, "--duration", ""), "expected a duration"),
+    (("simulate", FILE, "--btu", "-1 h"), "--btu: expected a duration above 0"),
+    (("simulate", FILE, "--btu", "0 s"), "--btu: expected a duration above 0"),
+    (("simulate", FILE, "--workload", "constant:level_per_s=1e12/s"), "records"),
+    (("simulate", FILE, "--workload", "constant:level_per_s=-1"), "0 or more"),
+    (("simulate", FILE, "--workload", "constant:rate_scale=1e308"), "workload"),
+    (("simulate", FILE, "--workload", "random_walk:steps=1000000000000"), "from 1 to"),
+    (("simulate", FILE, "--workload", "pyramid:step_per_s=1e-9/s"), "too small"),
+    (("simulate", FILE, "--workload", "trace:path=/no/such"), "cannot read the trace"),
+    (("simulate", FILE, "--workload", "trace"), "path"),
+    (("simulate", FILE, "--out", "a\x00b"), "--out': Value error"),
+    (("simulate", FILE, "--out", "x" * 400), "cannot make the folder"),
+    (("simulate", FILE, "--warm-start", "/no/such"), "/no/such"),
+    (("simulate", "a\x00b"), "file': Value error"),
+    (("simulate", "."), "cannot be read"),
+    (("simulate", "/dev/zero"), "larger than"),
+    (("compare", FILE, "--policies", ""), "separated by commas"),
+    (("compare", FILE, "--policies", "rate,,x"), 'unknown policy "x"'),
+    (("compare", FILE, "--filters", ","), "separated by commas"),
+    (("compare", FILE, "--btus", "x"), "--btus"),
+    (("compare", FILE, "--btus", "-5 s"), "--btus: expected a duration above 0"),
+    (("compare", FILE, "--seeds", "100000"), "runs"),
+    (("compare", FILE, "--seeds", "-1"), "at least one seed"),
+    (("compare", FILE, "--duration", "-5 s"), "--duration"),
+    (("compare", FILE, "--jobs", "-1"), "--jobs"),
+    (("budget", FILE, "--bound", "-5 s"), "--bound"),
+    (("budget", FILE, "--bound", "1e-9 s"), "no distribution"),
+    (("budget", FILE, "--bound", "1e10 s", "--step", "1e-9 s"), "steps"),
+    (("budget", FILE, "--bound", "2 s", "--step", "0"), "--step"),
+    (("budget", FILE, "--bound", "2 s", "--rate", "-5/s"), "--rate"),
+    (("budget", FILE, "--bound", "2 s", "--rate", "1e12/s"), "instances"),
+    (("budget", FILE, "--bound", "2 s", "--solver", "x"), "expected a solver"),
+    (("budget", FILE), "no latency bound"),
+    (("workloads", "sine", "--span", "-5 s"), "--span"),
+    (("workloads", "sine", "--set", "period_s=["), "cannot read"),
+    (("workloads", "sine", "--set", "=3"), "parameter=value"),
+    (("workloads", "sine", "--set", "period_s=1e308 d"), "too big"),
+    (("workloads", "\x00"), "unknown workload"),
+    (("check", "/no/such"), "cannot be read"),
+    (("show", "/dev/null"), "empty"),
+    (("nothing",), "No such command"),
+    (("simulate",), "Missing argument"),
+    (("simulate", FILE, "--no-such"), "No such option"),
+)
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=lambda value: None)
+def test_a_bad_command_is_refused_with_words(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    usage = ("No such", "Missing", "--seed", "--jobs", "--out'", "file'")  # refused by the parser itself
+    code = 2 if said.startswith(usage) else 1
+    with within(20.0):
+        shown = penstock(*arguments, folder=tmp_path, expect=code)
+    assert said in re.sub(r"\s+", " ", shown)
+
+
+VALUES = (
+    "", " ", "-1", "0", "1", "1e3", "-5 s", "10 s", "1 min", "1e300 s", "1e-9 s", "nan", "inf", "x", "[",
+    "]", "{}",
+    "a=b", "a:b=c", ":", "=", ",", ",,,", "threshold", "rate:target_ratio=2", "btu:observations=0",
+    "fixed:instances=1",
+    "kalman", "gaussian:window_s=0", "none", "constant:level_per_s=1", "sine:mean_per_s=0",
+    "stepwise:levels_per_s=[1,2]",
+    "../../etc", "/", "\x07", "🐢", "--", "-v", "'", '"', "a" * 300,
+)  # fmt: skip
+OPTIONS = {
+    "simulate": ("--policy", "--filter", "--workload", "--btu", "--seed", "--duration"),
+    "budget": ("--bound", "--step", "--rate", "--solver"),
+    "workloads": ("--set", "--span"),
+}
+
+
+@pytest.mark.parametrize("seed", range(tried(3, 20)))
+def test_odd_options_end_in_words_or_a_result(seed: int, tmp_path: Path) -> None:
+    random_ = random.Random(seed)
+    for number in range(6):
+        command = random_.choice(tuple(OPTIONS))
+        words = [command, "sine" if command == "workloads" else FILE]
+        for option in random_.sample(OPTIONS[command], random_.randint(1, 2)):
+            words += [option, random_.choice(VALUES)]
+        if command == "simulate":
+            words += ["--out", f"out-{number}", *([] if "--duration" in words else ["--duration", "2 min"])]
+        with within(30.0):
+            penstock(*words, folder=tmp_path, expect=(0, 1, 2))

@@ -1,0 +1,29 @@
+"""Several measurements as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.monitoring import InstanceReading, Measurement
+from penstock.monitoring.merging import merged
+
+
+def test_a_single_measurement_is_kept_as_it_is() -> None:
+    one = Measurement("unit", 3.0, 1.0, 5, 5)
+    assert merged([one], 4.0) == replace(one, at_s=4.0)
+
+
+def test_sums_the_last_backlog_and_means_weighted_by_records() -> None:
+    parts = [
+        Measurement(
+            "unit", at_s, 1.0, 20, processed, waiting=waiting, duration_s=duration_s,
+            readings=(InstanceReading("0", cpu),),
+        )
+        for at_s, processed, waiting, duration_s, cpu in ((1.0, 10, 9, 1.0, 0.4), (2.0, 30, 5, 2.0, 0.6))
+    ]  # fmt: skip
+    one = merged(parts, 9.0)
+    assert (one.at_s, one.interval_s, one.arrived, one.processed, one.waiting) == (9.0, 2.0, 40, 40, 5)
+    assert one.duration_s == pytest.approx(1.75)
+    assert [(r.instance, r.cpu_ratio) for r in one.readings] == [("0", pytest.approx(0.5))]

@@ -1,0 +1,115 @@
+"""Runs for tests of the page: finished ones, and one that goes on tick by tick in a thread."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from penstock.clock import VirtualClock
+from penstock.controller.journal import Journal
+from penstock.controller.loop import Controller, Tick
+from penstock.controller.status import Watching
+from penstock.fleet.ports import Ground
+from penstock.report.run_report import write_run_report
+from penstock.runs.assembly import load, with_choices
+from penstock.runs.folder import RunFolder
+from penstock.runs.plan import RunPlan
+from penstock.simulator import SimulationSettings, simulate
+from penstock.simulator.plane import SimulatedPlane
+from penstock.simulator.run import simulated_result
+from penstock.topology.model import Choice, LoopSettings, Topology
+from tests.builders import a_site, a_topology
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
+
+
+def a_finished_run(
+    folder: Path, *, policy: str = "rate", minutes: float = 90.0, topology: Topology | None = None
+) -> Path:
+    """A simulated run with its journal, summary and report."""
+    chosen = topology or with_choices(load(EXAMPLES / "edge_and_cloud.yaml"), policy=Choice(policy))
+    folder.mkdir(parents=True)
+    with Journal(folder / "journal.db", chosen.name, buffered=True) as journal:
+        result = simulate(chosen, SimulationSettings(seed=1), duration_s=60 * minutes, journal=journal)
+        write_run_report(folder, chosen, result, journal)
+    return folder
+
+
+def many_units(count: int) -> Topology:
+    """A source that feeds so many units, each on its own."""
+    return a_topology(
+        units=[f"unit{number:04d}" for number in range(count)],
+        policy=Choice("rate"),
+        sites=[a_site(max_hosts=1000)],
+        loop=LoopSettings(monitoring_s=1.0, provisioning_s=5.0),
+    )
+
+
+class PacedSimulation:
+    """A simulated run that goes on in a thread, a tick each `pace_s`, in a folder as a real run has."""
+
+    def __init__(
+        self, folder: Path, topology: Topology, *, ticks: int, pace_s: float, hold_at: int | None = None
+    ) -> None:
+        """`hold_at` is a tick at which it waits until it is told to `go_on`."""
+        self.folder = RunFolder.at(folder)
+        self.topology = topology
+        self._ticks, self._pace_s = ticks, pace_s
+        self._hold_at = hold_at
+        self._stopped = threading.Event()
+        self._released = threading.Event()
+        self.failure: BaseException | None = None
+        self.done = 0
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> PacedSimulation:
+        self.folder.write_plan(RunPlan.of(self.topology, self.topology.name))
+        self._thread.start()
+        assert self._begun.wait(120)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    def go_on(self) -> None:
+        """Do not wait any longer."""
+        self._released.set()
+
+    def stop(self) -> None:
+        """End it now."""
+        self._stopped.set()
+        self._released.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        try:
+            self._go_on()
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self._begun.set()
+
+    def _go_on(self) -> None:
+        topology, settings = self.topology, SimulationSettings(seed=1)
+        with Journal(self.folder.journal, topology.name) as journal:
+            plane = SimulatedPlane(topology, settings)
+            controller = Controller(topology, Ground(plane, plane.providers), VirtualClock(), journal)
+            watching = Watching(controller, topology.name, str(self.folder.journal))
+
+            def each(tick: Tick) -> None:
+                watching.see(tick)
+                self.folder.write_status(watching.status(tick.at_s))
+                self.done += 1
+                if self.done > 2:
+                    self._begun.set()
+                self._stopped.wait(self._pace_s)
+                if self.done == self._hold_at:
+                    self._released.wait()
+
+            length_s = self._ticks * topology.loop.monitoring_s
+            controller.run(length_s, each, self._stopped.is_set)
+            controller.finish()
+            self.folder.write_result(simulated_result(topology, plane.traffic, journal, length_s, settings))

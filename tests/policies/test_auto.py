@@ -1,0 +1,269 @@
+"""Policy `auto`: the parts of it one by one, then the whole on simulated loads."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from penstock.errors import ConfigurationError
+from penstock.fleet.actions import Hold, LeaseHost, StartInstance, StopInstance
+from penstock.fleet.deployment import Deployment
+from penstock.forecasts.record import Load
+from penstock.monitoring.measurements import InstanceReading
+from penstock.policies.auto import Auto
+from penstock.policies.auto_account import Account, account_of, worth_of_late
+from penstock.policies.auto_capacity import Ability, Future, late_records
+from penstock.policies.auto_choice import Prices, fewer_instances, more_instances
+from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
+from penstock.policies.view import Lesson, View
+from penstock.simulator import SimulationSettings, simulate
+from penstock.topology.model import (
+    Choice,
+    HostFlavour,
+    Operator,
+    Service,
+    Sink,
+    Site,
+    Source,
+    Topology,
+    Unit,
+)
+from tests.policies.views import NOW_S, a_signal, a_topology, a_view
+
+ABILITY = Ability(rate_per_s=2.0, slots=1, service_s=0.5, slack_s=1.0, variation=0.1)
+TIMES_S = np.array([60.0, 600.0, 3600.0])
+
+
+def a_future(
+    *, load: float = 20.0, high: float | None = None, backlog: float = 0.0, count: int = 12
+) -> Future:
+    ways = np.full((2, 6), load)
+    ways[1] = load if high is None else high
+    return Future(ways, np.array([0.9, 0.1]), 60.0, backlog, np.full(6, float(count)), 1.2)
+
+
+def prices(late: float = 0.01) -> Prices:
+    return Prices(host_per_s=4e-5, per_host=4, minimum_s=60.0, late=late)
+
+
+def a_load(rates, late=0.0) -> Load:
+    rates = np.asarray(rates, dtype=float)
+    done = rates * 60.0
+    return Load(60.0, NOW_S, rates, rates, done, done * late)
+
+
+# -- the account -----------------------------------------------------------------------------------
+
+
+def test_the_account_counts_what_may_still_be_late_in_seconds_of_load():
+    account = account_of(a_load([10.0] * 60, late=0.004), 0.99)
+    assert account.kept == pytest.approx(0.996)
+    assert account.balance_s == pytest.approx(0.006 * 3600)
+
+
+def test_what_was_late_more_than_a_day_ago_is_forgiven():
+    load = a_load([10.0] * 2880)
+    load.late[:1000] = load.done[:1000]
+    assert account_of(load, 0.99).kept == pytest.approx(1.0)
+
+
+def test_a_debt_makes_a_late_record_worth_more_and_plenty_makes_it_worth_less():
+    even, debt, plenty = (
+        worth_of_late(Account(1e6, 0.0, balance_s), 0.99, 1e-6, 60.0) for balance_s in (0.0, -60.0, 60.0)
+    )
+    assert even == pytest.approx(1e-4)
+    assert debt / even == pytest.approx(even / plenty) == pytest.approx(np.e)
+
+
+# -- what instances can do -------------------------------------------------------------------------
+
+
+def test_more_instances_are_never_later():
+    counts = np.arange(8.0, 30.0)
+    late = late_records(a_future(load=20.0, high=30.0, count=17), ABILITY, counts, from_bin=1.2)
+    assert (np.diff(late) <= 1e-9).all()
+    assert late[0] > 100 > 1 > late[-1]
+
+
+def test_a_backlog_that_no_number_clears_at_once_still_asks_for_more():
+    late = late_records(a_future(backlog=50_000.0), ABILITY, np.array([10.0, 15.0]), from_bin=1.2)
+    assert late[1] < 0.95 * late[0]
+
+
+def test_few_servers_wait_for_each_other_where_many_do_not():
+    loads = np.array([1.8])
+    few = ABILITY.waits_too_long(loads, np.array([2.0]))
+    many = ABILITY.waits_too_long(loads * 50, np.array([100.0]))
+    assert few[0] > 0.05 > 1e-3 > many[0]
+
+
+# -- the choice ------------------------------------------------------------------------------------
+
+
+def test_what_a_late_record_is_worth_decides_on_an_unlikely_rise():
+    future = a_future(load=20.0, high=30.0, count=12)
+    far = future.ways_per_s[:, :3]
+    careful = more_instances(future, ABILITY, prices(1.0), 12, 50, TIMES_S, far, 60.0)
+    careless = more_instances(future, ABILITY, prices(1e-9), 12, 50, TIMES_S, far, 60.0)
+    assert careful.count >= 15
+    assert careless.count == 12
+
+
+def test_a_long_minimum_makes_a_short_peak_not_worth_a_lease():
+    future = a_future(load=20.0, high=25.0, count=12)
+    far = np.array([[20.0, 20.0, 20.0], [25.0, 20.0, 20.0]])
+    short, long = (
+        more_instances(
+            future, ABILITY, replace(prices(1e-3), minimum_s=minimum_s), 12, 50, TIMES_S, far, 60.0
+        )
+        for minimum_s in (60.0, 360_000.0)
+    )
+    assert short.count > 12 == long.count
+
+
+def test_what_is_needed_again_soon_is_kept():
+    future = a_future(load=10.0, count=12)
+    calm, rising = np.full((2, 3), 10.0), np.array([[10.0, 22.0, 22.0], [10.0, 22.0, 22.0]])
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm).count == 8
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, rising).count == 12
+
+
+# -- lessons ---------------------------------------------------------------------------------------
+
+
+def a_rescaled_view(before: float, after: float, *, few: int = 1, many: int = 6, working: int = 2) -> View:
+    """A unit that grew two minutes ago while records waited, and what it finished before and after."""
+    readings = tuple(InstanceReading(f"a-{i}", 0.9, executed=10 if i < working else 0) for i in range(many))
+    signals = []
+    for number in range(8):
+        at_s = NOW_S - 15.0 * (7 - number)
+        rate = before if number < 4 else after
+        signal = a_signal(at_s=at_s, waiting=5000, processed=round(rate * 15), arrived=600)
+        signals.append(replace(signal, measurement=replace(signal.measurement, readings=readings)))
+    view = a_view(on={"h1": ["a"] * 4, "h2": ["a"] * (many - 4)}, signals={"a": signals})
+    instances = {
+        i.id: replace(i, running_s=0.0 if number < few else NOW_S - 60.0)
+        for number, i in enumerate(view.deployment.instances.values())
+    }
+    return replace(
+        view, deployment=Deployment(view.deployment.hosts, instances), loads={"a": a_load([40.0] * 5)}
+    )
+
+
+def test_a_source_of_two_partitions_is_found_out_and_said():
+    view = a_rescaled_view(10.0, 20.0)
+    lesson = lesson_of(view, "a")
+    assert lesson is not None
+    assert lesson.enough == 2
+    assert "source-bound, only 2 of them" in lesson.told
+    actions = Auto().decide(replace(view, lessons={"a": lesson}))
+    stops = [a for a in actions if isinstance(a, StopInstance)]
+    assert len(stops) == 4
+    assert "source-bound" in stops[0].reason
+
+
+def test_a_rescale_that_made_it_worse_is_taken_back():
+    lesson = lesson_of(a_rescaled_view(10.0, 7.0, few=3, working=6), "a")
+    assert lesson is not None
+    assert lesson.enough == 3
+    assert "taken back" in lesson.told
+
+
+def test_a_rescale_that_helped_teaches_nothing():
+    assert lesson_of(a_rescaled_view(10.0, 55.0), "a") is None
+
+
+def test_a_lesson_holds_for_an_hour():
+    view = a_view(signals={"a": [a_signal()]})
+    fresh, old = Lesson(2, NOW_S - 60.0, "seen"), Lesson(2, NOW_S - REMEMBERED_S - 60.0, "seen")
+    assert lesson_of(replace(view, lessons={"a": fresh}), "a") == fresh
+    assert lesson_of(replace(view, lessons={"a": old}), "a") is None
+
+
+def test_no_more_is_asked_for_than_a_lesson_allows():
+    view = a_view(on={"h1": ["a", "a"]}, signals={"a": [a_signal(arrived=600, processed=60, waiting=9000)]})
+    view = replace(view, loads={"a": a_load([40.0] * 40)})
+    assert any(isinstance(a, StartInstance) for a in Auto().decide(view))
+    held = Auto().decide(replace(view, lessons={"a": Lesson(2, NOW_S, "source-bound")}))
+    assert not any(isinstance(a, StartInstance) for a in held)
+    assert any(isinstance(a, Hold) and "source-bound" in a.reason for a in held)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def test_an_instance_without_a_price_is_stopped_at_once():
+    topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
+    free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))
+    topology = replace(topology, sites=(replace(topology.sites[0], flavours=(free,)),))
+    signals = {"a": [a_signal(arrived=30, processed=30, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)]}
+    view = replace(a_view(topology, on={"h1": ["a"] * 20}, signals=signals), loads={"a": a_load([2.0] * 300)})
+    stops = [a for a in Auto().decide(view) if isinstance(a, StopInstance)]
+    assert 10 <= len(stops) <= 18
+
+
+@pytest.mark.parametrize("keep", [0.2, 1.0, 99.0])
+def test_keep_is_a_share(keep):
+    with pytest.raises(ConfigurationError, match="keep is a share"):
+        Auto(keep=keep)
+
+
+def a_simulated_topology(policy: Choice) -> Topology:
+    rng = np.random.default_rng(5)
+    levels = tuple((60.0 * np.exp(np.cumsum(rng.normal(0, 0.02, 72)))).tolist())
+    return Topology(
+        "t",
+        (Source("s", workload=Choice("stepwise", {"levels_per_s": levels, "hold_s": 300.0})),),
+        (Operator("o", ("s",), slo_s=2.0, memory_mib=512, service=Service(0.35)),),
+        (Sink("k", ("o",)),),
+        units=(Unit("o", ("o",), policy=policy, max_instances=100, initial_instances=20),),
+        sites=(Site("c", btu_s=60.0, flavours=(HostFlavour("m", 4.0, 8192, Decimal(1)),)),),
+    )
+
+
+def test_on_a_walking_load_it_keeps_what_is_asked_for_less_than_rate():
+    ours, rate = (
+        simulate(a_simulated_topology(Choice(name)), SimulationSettings(seed=2), duration_s=6 * 3600.0)
+        for name in ("auto", "rate")
+    )
+    assert float(ours.resource_cost) < 0.95 * float(rate.resource_cost)
+    assert ours.compliance.ratio("real_time") > 0.98
+
+
+def test_what_a_late_record_costs_decides_instead_of_a_share():
+    dear, cheap = (
+        simulate(
+            a_simulated_topology(Choice("auto", {"late_costs": costs})),
+            SimulationSettings(seed=2),
+            duration_s=2 * 3600.0,
+        )
+        for costs in (1.0, 1e-4)
+    )
+    assert dear.resource_cost > cheap.resource_cost
+    assert dear.compliance.ratio("real_time") > cheap.compliance.ratio("real_time")
+
+
+def test_a_hundred_units_on_a_thousand_hosts_are_decided_in_a_tenth_of_a_second():
+    names = [f"u{i}" for i in range(100)]
+    topology = a_topology(units=names, max_hosts=2000)
+    on = {f"h{i}": [names[i // 10]] * 4 for i in range(1000)}
+    signals = {
+        name: [a_signal(name, at_s=NOW_S - 15.0 * n, arrived=1000, processed=1000) for n in range(39, -1, -1)]
+        for name in names
+    }
+    rng = np.random.default_rng(1)
+    loads = {name: a_load(66.0 * np.exp(rng.normal(0, 0.03, 2880))) for name in names}
+    view = replace(a_view(topology, on=on, signals=signals), loads=loads)
+    Auto().decide(view)
+    took_s = []
+    for _ in range(3):
+        began_s = time.process_time()
+        actions = Auto().decide(view)
+        took_s.append(time.process_time() - began_s)
+    assert all(isinstance(a, Hold | StartInstance | StopInstance | LeaseHost) for a in actions)
+    print("decided in", min(took_s))
+    assert min(took_s) < 0.5

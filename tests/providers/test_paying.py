@@ -1,0 +1,159 @@
+"""A loop over a provider for money: notice, no capacity and a budget become what they should."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+from benchmarks.slow_cloud import OnItsHosts
+
+from penstock.clock import WallClock
+from penstock.controller.journal import Journal
+from penstock.controller.loop import Controller
+from penstock.controller.status import Watching
+from penstock.fleet.deployment import HostState, InstanceState
+from penstock.fleet.ports import Ground
+from penstock.infrastructure.leases import Lease
+from penstock.providers.cloud import CloudProvider
+from penstock.providers.cloud_pauses import Pace
+from penstock.providers.surroundings import Surroundings
+from penstock.topology.model import Choice, HostFlavour, LoopSettings, Operator, Site, Source, Topology, Unit
+from tests.providers.fakes.cloud import FakeCloud
+from tests.providers.fakes.simulated_api import SimulatedCloudApi
+
+QUICK = Pace(
+    list_every_s=0.1, settle_s=0.3, grace_s=0.5, shortest_pause_s=0.05, longest_pause_s=0.5, beat_s=0.02
+)
+SITE = Site(
+    "c",
+    flavours=(
+        HostFlavour("small", 1.0, 1024, Decimal("0.12")),
+        HostFlavour("dear", 1.0, 1024, Decimal("0.50")),
+    ),
+    minimum_s=60.0,
+    increment_s=1.0,
+)
+
+
+def a_topology(site: Site, instances: int = 2) -> Topology:
+    unit = Unit("u", ("u",), policy=Choice("fixed"), min_instances=instances, max_instances=9)
+    return Topology(
+        "paid",
+        (Source("s"),),
+        (Operator("u", ("s",)),),
+        units=(unit,),
+        sites=(site,),
+        loop=LoopSettings(monitoring_s=0.1, provisioning_s=0.2),
+    )
+
+
+class Driven:
+    """A controller that is ticked until something is so."""
+
+    def __init__(
+        self, topology: Topology, cloud: FakeCloud, journal: Journal, provider: CloudProvider
+    ) -> None:
+        plane = OnItsHosts(["u"], provider)
+        self.cloud, self.provider, self.clock = cloud, provider, WallClock()
+        self.controller = Controller(topology, Ground(plane, {"c": provider}), self.clock, journal)
+        self.watching = Watching(self.controller, "paid")
+        self.news: list[str] = []
+
+    def until(self, wanted: Callable[[], object], most_s: float = 20.0) -> None:
+        end_s = time.monotonic() + most_s
+        while time.monotonic() < end_s:
+            self.news += self.watching.see(self.controller.tick())
+            if wanted():
+                return
+            self.clock.wait_until(self.clock.now_s() + 0.1)
+        raise AssertionError((self.controller.fleet.deployment(), self.news[-20:]))
+
+    def running(self) -> dict[str, str]:
+        """The hosts of the instances that serve, by instance."""
+        members = self.controller.fleet.deployment().instances.values()
+        return {i.id: str(i.host) for i in members if i.state is InstanceState.RUNNING}
+
+
+@contextmanager
+def driven(folder: Path, topology: Topology, cloud: FakeCloud) -> Iterator[Driven]:
+    site = topology.sites[0]
+    api = SimulatedCloudApi(cloud, "ours")
+    provider = CloudProvider(site, api, Surroundings(owner="ours"), QUICK)
+    journal = Journal(folder / "journal.db", "paid")
+    journal.claim()
+    try:
+        yield Driven(topology, cloud, journal, provider)
+    finally:
+        provider.close(0.0)
+        journal.close()
+
+
+def test_notice_of_an_interruption_becomes_drain_and_replace(tmp_path: Path) -> None:
+    cloud = FakeCloud()
+    with driven(tmp_path, a_topology(SITE), cloud) as run:
+        run.until(lambda: len(run.running()) == 2)
+        (taken, other) = sorted(run.running().values())
+        cloud.gives_notice(taken, 60.0)
+        run.until(lambda: len(run.running()) == 2 and taken not in run.running().values())
+        assert other in run.running().values(), "the other one was left alone"
+        run.until(lambda: taken not in cloud.hosts())
+        assert any("its provider takes it away" in text for text in run.news)
+        run.controller.finish()
+        assert cloud.living() == []
+        ledger = run.controller.state.ledger
+        assert len(ledger.leases) == 3
+        record = [
+            Lease.at(SITE, SITE.flavour(r.flavour), r.host, r.from_s).ended(r.until_s or 0.0).cost
+            for r in cloud.records.values()
+        ]
+        assert ledger.total == sum(record), "each ran for less than its minimum, so both come to the same"
+
+
+def test_a_flavour_that_cannot_be_had_is_replaced_by_another(tmp_path: Path) -> None:
+    cloud = FakeCloud(faults=["capacity"] * 2)
+    with driven(tmp_path, a_topology(SITE), cloud) as run:
+        run.until(lambda: len(run.running()) == 2)
+        assert {record.flavour for record in cloud.records.values()} == {"dear"}
+        refused = [lease for lease in run.controller.state.ledger.leases.values() if lease.units == 0]
+        assert {lease.flavour for lease in refused} == {"small"}
+        status = run.watching.status(run.clock.now_s())
+        assert status.month == "720.00", "two hosts at 0.50 an hour"
+        assert "720.00 a month at this rate" in str(status)
+        assert status.standings[0].startswith("c: seen 0 s ago")
+        run.controller.finish()
+        assert cloud.living() == []
+
+
+def test_a_budget_that_is_spent_stops_growth_and_is_told(tmp_path: Path) -> None:
+    # A lease costs 60 s of 0.12 an hour at once: 0.002. Two fit into 0.005, three do not.
+    cloud = FakeCloud()
+    site = replace(SITE, budget=Decimal("0.005"), flavours=SITE.flavours[:1])
+    with driven(tmp_path, a_topology(site, instances=3), cloud) as run:
+        run.until(lambda: len(run.running()) == 2)
+        run.until(lambda: any("its budget is spent (0.00" in text for text in run.news))
+        run.until(lambda: any("budget: 0.00" in text and "are left at site c" in text for text in run.news))
+        assert len([h for h in run.provider.hosts(0.0) or () if h.state is HostState.UP]) == 2
+        run.controller.finish()
+        assert len(cloud.records) == 2
+
+
+def test_two_clusters_of_one_name_are_two_owners_and_the_next_controller_the_same_one(tmp_path: Path) -> None:
+    from penstock.spark.managers.local_cluster import LocalCluster
+
+    owners = [LocalCluster(0, name="web", folder=tmp_path / place)._owner() for place in ("a", "b", "a")]
+    assert owners[0] == owners[2]
+    assert owners[0] != owners[1], "else one would give back the other's machines as orphans"
+    assert all(owner.startswith("web-") for owner in owners)
+
+
+def test_a_run_waits_for_a_host_longer_than_its_provider_does() -> None:
+    from penstock.runs.run import START_S, host_start_s
+
+    slow = replace(SITE, provider=Choice("openstack", {"image": "debian-13", "join_within_s": 900.0}))
+    assert host_start_s(a_topology(slow)) == START_S + 900.0
+    local = replace(SITE, provider=Choice("local", {"host_start_delay_s": 5.0}))
+    assert host_start_s(a_topology(local)) == START_S + 5.0

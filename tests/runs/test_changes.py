@@ -1,0 +1,192 @@
+"""Changing a topology while it runs: what is told beforehand, and what the loop and its fleet make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.clock import VirtualClock
+from penstock.controller import Controller, Journal
+from penstock.errors import ConfigurationError
+from penstock.fleet.ports import Ground
+from penstock.fleet.units import UnitState
+from penstock.runs.changes import preview, require_possible
+from penstock.runs.plan import RunPlan
+from penstock.simulator.plane import SimulatedPlane
+from penstock.topology.model import Choice, LatencyBound, LoopSettings, Operator, Sink, Source, Topology, Unit
+from tests.builders import a_site
+
+READ = Operator("read", ("numbers",), "f:read", schema="number long")
+COUNT = Operator("count", ("read",), "f:count", stateful=True)
+
+
+def a_pair(**changes: Any) -> Topology:
+    """Two units in a row: the first without state, the second with it."""
+    found = Topology(
+        "pair",
+        (Source("numbers", workload=Choice("constant", {"level_per_s": 5.0}), schema="number long"),),
+        (READ, COUNT),
+        (Sink("out", ("count",), "jsonl:out"),),
+        (Unit("first", ("read",), policy=Choice("threshold")), Unit("second", ("count",))),
+        (a_site(),),
+    )
+    return replace(found, **changes)
+
+
+def with_unit(topology: Topology, name: str, **changes: Any) -> Topology:
+    return replace(
+        topology,
+        units=tuple(replace(u, **changes) if u.name == name else u for u in topology.units),
+    )
+
+
+def with_operator(topology: Topology, name: str, **changes: Any) -> Topology:
+    return replace(
+        topology,
+        operators=tuple(replace(o, **changes) if o.name == name else o for o in topology.operators),
+    )
+
+
+ALERT = Operator("alert", ("read",), "f:alert")
+
+
+def with_alerts(topology: Topology) -> Topology:
+    return replace(
+        topology, operators=(*topology.operators, ALERT), units=(*topology.units, Unit("third", ("alert",)))
+    )
+
+
+def test_an_equal_version_changes_nothing() -> None:
+    found = preview(a_pair(), a_pair())
+    assert found.changes == found.restarts == found.starts == found.stops == found.refused == ()
+    assert found.lines() == ["nothing changes"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: with_unit(t, "first", policy=Choice("rate")),
+        lambda t: with_unit(t, "second", max_instances=3),
+        lambda t: with_operator(t, "count", slo_s=9.0),
+        lambda t: replace(t, latency_bounds=(LatencyBound(5.0),)),
+        lambda t: replace(t, loop=LoopSettings(monitoring_s=3.0)),
+        lambda t: replace(t, sites=(replace(t.sites[0], max_hosts=3),)),
+        lambda t: replace(
+            t,
+            sites=(
+                replace(t.sites[0], flavours=(replace(t.sites[0].flavours[0], price_per_btu=Decimal(9)),)),
+            ),
+        ),
+    ],
+)
+def test_what_only_the_loop_looks_at_stops_nobody(change: Callable[[Topology], Topology]) -> None:
+    found = preview(a_pair(), change(a_pair()))
+    assert found.changes
+    assert (found.restarts, found.refused) == ((), ())
+    assert found.untouched == ("first", "second")
+
+
+def test_another_function_starts_its_own_unit_again_and_no_other() -> None:
+    found = preview(a_pair(), with_operator(a_pair(), "read", function="f:read_better"))
+    assert (found.restarts, found.untouched, found.refused) == (("first",), ("second",), ())
+    assert "started again, keeping their state: first" in found.lines()
+
+
+def test_another_size_of_an_instance_starts_its_unit_again() -> None:
+    found = preview(a_pair(), with_operator(a_pair(), "count", memory_mib=2048))
+    assert (found.restarts, found.refused) == (("second",), ())
+
+
+def test_a_further_unit_starts_and_the_one_it_reads_from_sends_to_it_as_well() -> None:
+    found = preview(a_pair(), with_alerts(a_pair()))
+    assert (found.starts, found.restarts, found.untouched) == (("third",), ("first",), ("second",))
+    back = preview(with_alerts(a_pair()), a_pair())
+    assert (back.stops, back.restarts, back.refused) == (("third",), ("first",), ())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: replace(t, name="other"), "the topology is called pair"),
+        (lambda t: with_operator(t, "count", function="f:count_better"), "has state that may not fit"),
+        (lambda t: with_operator(t, "count", stateful=False), "would lose its state"),
+        (lambda t: with_operator(t, "count", inputs=("numbers",)), "sources, and the units that read them"),
+        (lambda t: with_operator(t, "read", schema="word string"), "records of its old columns"),
+        (lambda t: replace(t, sources=(replace(t.sources[0], share=2.0),)), "sources, and the units"),
+        (lambda t: replace(t, sites=(a_site("elsewhere"),)), "cannot be taken away"),
+        (lambda t: with_unit(t, "first", sites=(t.sites[0].name,)), "unit first stays where it is"),
+        (
+            lambda t: replace(
+                t, sites=(replace(t.sites[0], flavours=(replace(t.sites[0].flavours[0], cores=9.0),)),)
+            ),
+            "give another size another name",
+        ),
+    ],
+)
+def test_what_would_lose_records_or_state_is_refused(
+    change: Callable[[Topology], Topology], reason: str
+) -> None:
+    found = preview(a_pair(), change(a_pair()))
+    with pytest.raises(ConfigurationError, match=reason):
+        require_possible(found)
+
+
+def test_columns_may_be_added_behind_those_there_are() -> None:
+    found = preview(a_pair(), with_operator(a_pair(), "read", schema="number long, word string"))
+    assert (found.restarts, found.refused) == (("first", "second"), ())
+
+
+def test_a_loop_goes_on_with_another_version_and_restarts_only_what_it_must(tmp_path: Path) -> None:
+    clock, topology = VirtualClock(), a_pair()
+    plane = SimulatedPlane(topology)
+    with Journal(tmp_path / "journal.db", "r") as journal:
+        controller = Controller(topology, Ground(plane, plane.providers), clock, journal)
+        controller.run(300.0)
+        before = controller.fleet.deployment()
+        attempts = {name: life.attempt for name, life in controller.fleet.units.items()}
+        changed = with_unit(
+            with_operator(topology, "read", function="f:new"), "second", policy=Choice("rate")
+        )
+        controller.change(changed, 2, ("first",))
+        assert controller.fleet.units["first"].state is UnitState.SUBMITTED
+        controller.run(clock.now_s() + 300.0)
+        lives = controller.fleet.units
+        assert {name: (life.state, life.revision) for name, life in lives.items()} == {
+            "first": (UnitState.RUNNING, 2),
+            "second": (UnitState.RUNNING, 1),
+        }
+        assert lives["first"].attempt == attempts["first"] + 1
+        assert lives["second"].attempt == attempts["second"]
+        assert plane._attempts == {name: life.attempt for name, life in lives.items()}, "it was submitted"
+        second = [i.id for i in before.of_unit("second")]
+        assert second[0] in controller.fleet.deployment().instances
+        policies = {
+            row["policy"] for row in journal.rows("action") if row["at_s"] > 300 and row["unit"] == "second"
+        }
+        assert "rate" in policies
+
+
+def test_a_unit_that_is_gone_leaves_nothing_in_the_books(tmp_path: Path) -> None:
+    clock, topology = VirtualClock(), with_alerts(a_pair())
+    plane = SimulatedPlane(topology)
+    with Journal(tmp_path / "journal.db", "r") as journal:
+        controller = Controller(topology, Ground(plane, plane.providers), clock, journal)
+        controller.run(120.0)
+        controller.change(a_pair(), 2, ("first",))
+        controller.run(clock.now_s() + 120.0)
+        assert set(controller.fleet.units) == {"first", "second"}
+        assert not [i for i in controller.fleet.deployment().instances.values() if i.unit == "third"]
+        assert [life.state for life in journal.lives() if life.name == "third"] == []
+
+
+def test_a_plan_counts_versions_and_knows_the_one_before(tmp_path: Path) -> None:
+    first = RunPlan.of(a_pair(), "r")
+    second = first.changed(with_operator(a_pair(), "read", function="f:new"), ("first",))
+    assert (second.revision, second.revisions, second.before) == (2, {"first": 2}, first.topology)
+    again = RunPlan("r", second.topology).going_on(second)
+    assert (again.revision, again.revisions, again.before) == (2, {"first": 2}, first.topology)

@@ -1,0 +1,67 @@
+"""The watcher's own rules: which controller hangs, and which one had come up."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.clock import WallClock
+from penstock.controller.status import Status
+from penstock.runs.anchor import FILE, clock_of
+from penstock.runs.service import COMING_UP_S, LASTED_S, Pulse
+
+
+def a_status(at_s):
+    return Status("run", at_s, (), (), "0")
+
+
+def test_a_controller_that_ticks_does_not_hang_and_one_that_stopped_to_does():
+    pulse = Pulse(a_status(0.0), 0.0, silence_s=20.0)
+    for second in range(1, 100):
+        assert not pulse.hangs(a_status(float(second)), float(second))
+
+    assert not pulse.hangs(a_status(99.0), 109.0)
+    assert not pulse.hangs(a_status(99.0), 119.0)
+    assert pulse.hangs(a_status(99.0), 120.0)
+
+
+def test_one_that_comes_up_may_take_longer_and_a_status_left_by_an_earlier_one_is_no_sign_of_life():
+    pulse = Pulse(a_status(5.0), 0.0, silence_s=20.0)
+    for second in range(0, int(COMING_UP_S), 5):
+        assert not pulse.hangs(a_status(5.0), float(second))
+
+    assert pulse.hangs(a_status(5.0), COMING_UP_S + 1)
+
+
+def test_time_in_which_the_watcher_itself_was_frozen_is_no_silence():
+    pulse = Pulse(None, 0.0, silence_s=20.0)
+    pulse.hangs(a_status(1.0), 1.0)
+
+    assert not pulse.hangs(a_status(1.0), 1000.0)
+    assert not pulse.hangs(a_status(1.0), 1006.0)
+    assert pulse.hangs(a_status(1.0), 1012.0)
+
+
+def test_only_a_controller_that_ticked_for_a_while_had_come_up():
+    pulse = Pulse(None, 0.0, silence_s=20.0)
+    assert not pulse.lasted(LASTED_S + 1)
+
+    pulse.hangs(a_status(1.0), 1.0)
+    assert not pulse.lasted(LASTED_S - 1)
+    assert pulse.lasted(LASTED_S + 1)
+
+
+def test_a_run_keeps_its_clock_through_a_step_of_the_machines_and_not_through_a_boot(tmp_path):
+    first = clock_of(tmp_path)
+    file = tmp_path / FILE
+    kept = json.loads(file.read_text())
+    # As after a step of an hour: a clock made now has another anchor, the run's stays.
+    file.write_text(json.dumps({**kept, "anchor_s": kept["anchor_s"] - 3600.0}))
+
+    assert clock_of(tmp_path).anchor_s == first.anchor_s - 3600.0
+    assert abs(WallClock().now_s() - clock_of(tmp_path).now_s() - 3600.0) < 5.0
+
+    file.write_text(json.dumps({**kept, "boot": "another", "anchor_s": 1.0}))
+    assert abs(clock_of(tmp_path).now_s() - WallClock().now_s()) < 5.0
+
+    file.write_text('{"boot": "')
+    assert abs(clock_of(tmp_path).now_s() - WallClock().now_s()) < 5.0

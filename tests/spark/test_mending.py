@@ -1,0 +1,75 @@
+"""What a power cut tore in a checkpoint: mended where nothing is out yet, told where something is."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import ConfigurationError
+from penstock.spark.mending import mend
+
+META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Batches 0 and 1 are started, 0 is finished."""
+    for batch in (0, 1):
+        put(tmp_path / "offsets" / str(batch), f'v1\n{META}\n{{"logOffset":{batch}}}')
+        put(tmp_path / "sources" / "0" / str(batch), f'v1\n{{"path":"a","timestamp":1,"batchId":{batch}}}')
+    put(tmp_path / "commits" / "0", 'v1\n{"nextBatchWatermarkMs":0}')
+    return tmp_path
+
+
+def put(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def tear(file, keep):
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * keep)])
+
+
+def never(batch):
+    return False
+
+
+def test_a_whole_checkpoint_is_left_alone(checkpoint):
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+
+    assert mend(checkpoint, never) == []
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+
+
+def test_a_checkpoint_that_does_not_exist_is_whole(tmp_path):
+    assert mend(tmp_path / "none", never) == []
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
+def test_a_torn_mark_of_a_finished_batch_lets_it_be_finished_again(checkpoint, keep):
+    tear(checkpoint / "commits" / "0", keep)
+    (checkpoint / "offsets" / "1").unlink()
+    (checkpoint / "sources" / "0" / "1").unlink()
+
+    assert mend(checkpoint, lambda batch: True) != []
+    assert not (checkpoint / "commits" / "0").exists()
+    assert (checkpoint / "offsets" / "0").exists()
+
+
+@pytest.mark.parametrize("torn", ["offsets/1", "sources/0/1"])
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
+def test_a_torn_batch_without_results_is_planned_anew(checkpoint, torn, keep):
+    tear(checkpoint / torn, keep)
+
+    assert "planned anew" in mend(checkpoint, never)[0]
+    assert not (checkpoint / torn).exists()
+    assert not (checkpoint / "offsets" / "1").exists()
+    assert (checkpoint / "offsets" / "0").exists()
+
+
+@pytest.mark.parametrize("torn", ["offsets/1", "sources/0/1"])
+def test_a_torn_batch_whose_results_are_out_waits_for_a_person(checkpoint, torn):
+    tear(checkpoint / torn, 0.5)
+
+    with pytest.raises(ConfigurationError, match="torn at"):
+        mend(checkpoint, lambda batch: True)
+    assert (checkpoint / torn).exists()

@@ -1,0 +1,238 @@
+"""Measuring: progress events, waiting records, and a real session's measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.machine.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.session.meter import MeterState, SessionMeter
+from penstock.spark.session.progress import SourceProgress, parse_progress
+from penstock.spark.session.readings import size_mib
+from penstock.spark.session.waiting import WaitingFiles, offsets_behind
+
+EVENT = {
+    "id": "query", "runId": "run", "batchId": 7, "timestamp": "2026-03-01T10:00:01.500Z", "numInputRows": 30,
+    "durationMs": {"triggerExecution": 250, "addBatch": 180},
+    "stateOperators": [{"numRowsTotal": 12}],
+    "sources": [
+        {
+            "description": "KafkaV2[Subscribe[lines]]", "numInputRows": 30,
+            "endOffset": {"lines": {"0": 100, "1": 50}}, "latestOffset": {"lines": {"0": 140, "1": 55}},
+        }
+    ],
+    "sink": {"numOutputRows": 9},
+    "observedMetrics": {"penstock": {"latency_s": 1.25, "other": 3}},
+}  # fmt: skip
+
+
+def test_a_progress_event_becomes_a_batch() -> None:
+    batch = parse_progress(EVENT)
+    assert (batch.number, batch.rows, batch.rows_out, batch.state_rows) == (7, 30, 9, 12)
+    assert batch.duration_s == 0.25
+    assert batch.parts_s["addBatch"] == 0.18
+    assert batch.started_s == 1772359201.5
+    assert batch.observed == {"latency_s": 1.25}
+
+
+@pytest.mark.parametrize(
+    ("description", "end", "latest", "behind"),
+    [
+        ("KafkaV2[Subscribe[t]]", {"t": {"0": 100, "1": 50}}, {"t": {"0": 140, "1": 55}}, 45),
+        ("KafkaV2[Subscribe[t]]", {"t": {"0": 100}}, {"t": {"0": 100, "1": 7}}, 7),
+        ("KafkaV2[Subscribe[t]]", '{"t": {"0": 1}}', '{"t": {"0": 3}}', 2),
+        ("RateStreamMicroBatch[...]", {"offset": 10, "timestamp": 5}, {"offset": 30, "timestamp": 6}, 20),
+        ("MemoryStream[value]", 3, 8, 5),
+        ("RateStreamV2[rowsPerSecond=10]", 3, 8, None),
+        ("FileStreamSource[file:/in]", {"logOffset": 3}, None, None),
+        ("FileStreamSource[file:/in]", {"logOffset": 3}, {"logOffset": 4}, None),
+        ("TextSocket", "not json", "at all", None),
+        ("KafkaV2[Subscribe[t]]", None, {"t": {"0": 3}}, None),
+    ],
+)
+def test_waiting_records_are_counted_from_offsets_that_count_records(
+    description: str, end: Any, latest: Any, behind: int | None
+) -> None:
+    assert offsets_behind(SourceProgress(description, 0, end, latest)) == behind
+
+
+def source_log(folder: Path, number: int, names: list[str], data: Path, *, compact: bool = False) -> None:
+    """A log entry as Spark's file source writes it."""
+    folder.mkdir(exist_ok=True)
+    lines = ["v1"]
+    for name in names:
+        modified_ms = (data / name).stat().st_mtime_ns // 1_000_000
+        batch = number if not compact else int(name.split("-")[0])
+        lines.append(
+            json.dumps({"path": f"file://{data / name}", "timestamp": modified_ms, "batchId": batch})
+        )
+    (folder / (f"{number}.compact" if compact else str(number))).write_text("\n".join(lines))
+
+
+def data_file(data: Path, name: str, second: int, size: int = 1) -> None:
+    (data / name).write_text("x" * size)
+    os.utime(data / name, (second, second))
+
+
+def test_files_younger_than_the_youngest_taken_one_wait(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    files = WaitingFiles(data, log)
+    assert files.count() == (0, 0)
+    data_file(data, "0-a", 100)
+    data_file(data, "1-b", 200)
+    data_file(data, "2-c", 300)
+    data_file(data, ".hidden", 400)
+    assert files.count() == (3, 0), "before the first batch every file waits, one record each"
+    source_log(log, 0, ["0-a"], data)
+    assert files.count() == (2, 1), "the first is being read"
+    files.finish(50, {"logOffset": 0})
+    assert files.count() == (100, 0), "two files of fifty records, as the first had"
+    source_log(log, 1, ["0-a", "1-b"], data, compact=True)
+    assert files.count() == (50, 50), "a compacted entry repeats earlier ones"
+    files.finish(50, '{"logOffset": 1}')
+    assert files.count() == (50, 0)
+    data_file(data, "3-d", 400, size=4)
+    assert files.count() == (250, 0), "a file four times as large has four times the records"
+
+
+def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    for name in ("0-a", "0-b"):
+        data_file(data, name, 100)
+    source_log(log, 0, ["0-a"], data)
+    files = WaitingFiles(data, log)
+    files.finish(10, {"logOffset": 0})
+    assert files.count() == (10, 0)
+
+
+def test_a_folder_that_is_not_here_gives_no_count(tmp_path: Path) -> None:
+    assert WaitingFiles(tmp_path / "none", tmp_path / "log").count() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("512m", 512), ("2g", 2048), ("1G", 1024), ("1048576", 1), ("2gb", 2048)]
+)
+def test_sizes_are_read_as_spark_writes_them(text: str, mib: int) -> None:
+    assert size_mib(text) == mib
+
+
+@pytest.mark.spark
+def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
+    lines, checkpoint = tmp_path / "lines", tmp_path / "checkpoint"
+    lines.mkdir()
+
+    def feed(number: int) -> None:
+        (lines / f".{number}").write_text("one line\n" * 25)
+        (lines / f".{number}").rename(lines / f"{number}.txt")
+
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark))
+    assert meter.measure(time.time()) is None, "nothing runs yet"
+    assert meter.state is MeterState.WAITING
+    feed(0)
+    query = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(str(lines))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    try:
+        for number in range(1, 5):
+            feed(number)
+        seen = []
+
+        def all_done() -> bool:
+            found = meter.measure(time.time())
+            if found is not None:
+                seen.append(found)
+            return sum(measurement.processed for measurement in seen) >= 125
+
+        assert wait_until(all_done, 120, poll_s=0.5)
+        newest = seen[-1]
+        assert sum(measurement.processed for measurement in seen) == 125, "every record is counted once"
+        assert newest.unit == "lines"
+        assert newest.waiting == 0
+        assert len(newest.readings) == 1
+        before = seen[-1]
+        assert before.in_service == 0
+        feed(5)
+        feed(6)
+        query.processAllAvailable()
+        last = meter.measure(time.time())
+        assert last is not None
+        assert (last.arrived, last.processed, last.waiting) == (50, 50, 0)
+        assert last.duration_s is not None
+        assert last.duration_p99_s is not None
+        assert 0 < last.duration_s <= last.duration_p99_s
+        assert last.service_s is not None
+        assert last.readings[0].memory_ratio is not None, "the executor's process is visible here"
+        assert meter.details.batches == 2
+        assert meter.details.parts_s["addBatch"] > 0
+        assert meter.state is MeterState.MEASURING
+        feed(7)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    last = meter.measure(time.time())
+    assert last is not None, "what the query did last counts, though it has ended since"
+    assert last.processed == 25
+    assert meter.measure(time.time()) is None, "no query runs any more"
+    assert meter.state is MeterState.ENDED
+    assert meter.details.queries == ()
+
+    again = (
+        spark.readStream.text(str(lines))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    try:
+        meter.measure(time.time())
+        assert meter.state is MeterState.MEASURING, "a query that starts later is measured again"
+    finally:
+        again.stop()
+
+
+@pytest.mark.spark
+def test_a_batch_that_outlasts_many_intervals_tells_the_work_of_a_record(spark: Any, tmp_path: Path) -> None:
+    lines, slept_s = tmp_path / "lines", 0.1
+    lines.mkdir()
+
+    def feed(name: str, count: int) -> None:
+        (lines / f".{name}").write_text("one line\n" * count)
+        (lines / f".{name}").rename(lines / f"{name}.txt")
+
+    feed("first", 4)
+    query = (
+        spark.readStream.text(str(lines))
+        .repartition(5)
+        .selectExpr("value", f"java_method('java.lang.Thread', 'sleep', {slept_s * 1000:.0f}L) AS slept")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark))
+    try:
+        query.processAllAvailable()
+        meter.measure(time.time())
+        feed("second", 25)
+        seen = []
+
+        def done() -> bool:
+            found = meter.measure(time.time())
+            seen.extend([found] if found is not None else [])
+            return any(measurement.processed for measurement in seen)
+
+        assert wait_until(done, 60, poll_s=0.2)
+        assert len(seen) > 3, "the batch took several intervals"
+        assert seen[-1].service_s == pytest.approx(slept_s, rel=0.5)
+    finally:
+        query.stop()

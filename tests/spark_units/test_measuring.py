@@ -1,0 +1,69 @@
+"""What is made of measurements: ages of records, totals of a run. All without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.channels.model import Arrival
+from penstock.monitoring import Measurement
+from penstock.spark.session.progress import parse_progress
+from penstock.spark.unit.meter import ages_of
+from penstock.spark.unit.totals import UnitTotals
+
+
+def an_event(**more):
+    event = {
+        "timestamp": "1970-01-01T00:01:40.000Z",
+        "batchId": 4,
+        "numInputRows": 100,
+        "durationMs": {"triggerExecution": 2000},
+        "observedMetrics": {
+            "penstock-input-x": {"source_mean_ms": 100_000.0, "source_first_ms": 99_000},
+            "other": {"source_mean_ms": 0.0, "source_first_ms": 0},
+        },
+    }
+    return parse_progress({"id": "query", **event, **more})
+
+
+def test_ages_are_from_the_records_instants_to_the_end_of_their_batch():
+    ages = ages_of([an_event()], "source", {})
+
+    assert ages.mean_s == pytest.approx(2.0)
+    assert 2.8 < ages.p95_s < ages.p99_s <= 3.0
+
+
+def test_ages_since_arrival_come_from_the_files_where_they_are_known():
+    arrived = {4: [Arrival(101.0, 90), Arrival(98.0, 10)]}
+
+    ages = ages_of([an_event()], "arrived", arrived)
+
+    assert (ages.mean_s, ages.p95_s) == (pytest.approx(1.3), pytest.approx(4.0))
+
+
+def test_ages_since_the_source_are_spread_over_what_a_files_name_tells():
+    arrived = {4: [Arrival(101.0, 50, (96.0, 98.0)), Arrival(101.0, 50, (98.0, 100.0))]}
+
+    ages = ages_of([an_event(observedMetrics={})], "source", arrived)
+
+    assert ages.mean_s == pytest.approx(4.0)
+    assert 5.5 < ages.p95_s <= ages.p99_s <= 6.0
+
+
+@pytest.mark.parametrize("event", [an_event(numInputRows=0), an_event(observedMetrics={})])
+def test_nothing_is_said_of_ages_nobody_measured(event):
+    assert ages_of([event], "source", {}).mean_s is None
+
+
+def test_totals_count_compliance_and_percentiles_of_a_run():
+    totals = UnitTotals(slo_s=1.0)
+    for duration_s in (0.5, 3.0):
+        totals.add(
+            Measurement("unit", 1.0, 1.0, 100, 100, 100, duration_s=duration_s, duration_p95_s=duration_s,
+                        duration_p99_s=duration_s, latency_s=2 * duration_s)
+        )  # fmt: skip
+
+    count = totals.count()
+    assert (count.arrived, count.processed, totals.emitted) == (200, 200, 200)
+    assert (count.compliance.records, count.compliance.real_time, count.compliance.relaxed) == (200, 100, 200)
+    assert (count.durations.p50_s, count.durations.p99_s) == (0.5, 3.0)
+    assert totals.latencies().mean_s == pytest.approx(3.5)
