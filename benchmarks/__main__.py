@@ -18,7 +18,9 @@ AREAS: dict[str, tuple[str, ...]] = {
     "filters": ("benchmarks.filters",),
     "budgets": ("benchmarks.budgets",),
     "policies": ("benchmarks.policies",),
+    "planning": ("benchmarks.planning",),
     "spark": ("benchmarks.spark", "benchmarks.spark_units"),
+    "attach": ("benchmarks.attach",),
 }
 """Areas by name, with the modules that measure them."""
 RESULT = Path("build") / "bench.json"

@@ -10,18 +10,29 @@ import gc
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.clock import VirtualClock
-from penstock.controller import Controller, Journal, Observation, Outcome
+from penstock.controller import Controller, Journal
+from penstock.errors import ClusterError
 from penstock.experiments.visp_topology import visp_topology
-from penstock.infrastructure.deployment import Deployment, Host, HostState, Instance, InstanceState
+from penstock.fleet.deployment import Host, HostState, Instance, InstanceState
+from penstock.fleet.ports import Ground, SeenInstance, Submission, UnitReport, Wanted
+from penstock.fleet.units import UnitLife, UnitState
 from penstock.monitoring.measurements import InstanceReading, Measurement
-from penstock.policies.actions import Action
 from penstock.report.figures import Figure
 from penstock.simulator import SimulationSettings, simulate
-from penstock.topology.model import Choice, LoopSettings, Operator, Site, Source, Topology, Unit
+from penstock.topology.model import (
+    Choice,
+    HostFlavour,
+    LoopSettings,
+    Operator,
+    Site,
+    Source,
+    Topology,
+    Unit,
+)
 
 RUN_S = 7200.0
 RATE_SCALE = 1.67
@@ -84,51 +95,83 @@ def _simulated(duration_s: float, rate_scale: float) -> int:
 # -- one tick of a large topology -----------------------------------------------------------------------
 
 
-class _StandingCluster:
-    """A large cluster in which nothing changes: what is left is the controller's own work."""
+class _StandingPlane:
+    """A large cluster in which little changes, and at once: what is left is the controller's own work."""
 
-    def __init__(self, topology: Topology) -> None:
-        site = topology.sites[0]
-        hosts = {
-            f"local-h{n}": Host(f"local-h{n}", site.name, site.flavours[0], HostState.UP, 0.0, 0.0)
-            for n in range(UNITS * INSTANCES_A_UNIT // INSTANCES_A_HOST)
-        }
-        self._names = {
-            unit.name: [f"{unit.name}-{number * INSTANCES_A_UNIT + n}" for n in range(INSTANCES_A_UNIT)]
-            for number, unit in enumerate(topology.units)
-        }
-        instances = {}
-        for unit, names in self._names.items():
-            for name in names:
-                host = f"local-h{len(instances) // INSTANCES_A_HOST}"
-                instances[name] = Instance(name, unit, host, InstanceState.RUNNING, 1.0, 512, 0.0, 0.0)
-        self._hosts, self._instances = hosts, instances
-        self.prepare(0.0)
+    def __init__(self, instances: Iterable[Instance]) -> None:
+        self._told: dict[str, Wanted] = {}
+        self._shown: dict[str, tuple[SeenInstance, ...]] = {}
+        for instance in instances:
+            seen = SeenInstance(instance.id, InstanceState.RUNNING, instance.host, 0.0, instance.id)
+            self._shown[instance.unit] = (*self._shown.get(instance.unit, ()), seen)
+        self._reports: list[UnitReport] = []
 
     def prepare(self, now_s: float) -> None:
         """Make up what the next tick will see: every tenth unit must grow, every tenth shrink."""
-        # A fresh deployment each time, as a real cluster gives.
-        self._deployment = Deployment(dict(self._hosts), dict(self._instances))
-        self._observation = Observation(now_s, tuple(
-            Measurement(
-                unit, now_s, 15.0, 1500, 1500, 1500, (100, 0)[number % 10] if number % 10 < 2 else 25, 8,
-                0.1, 0.2, 0.3, 0.05, 1.0, 0.5, 0.2, 0.4,
-                tuple(InstanceReading(name, 0.5, 0.4, 150) for name in names),
+        for unit, wanted in self._told.items():
+            self._shown[unit] = tuple(
+                SeenInstance(i.name, InstanceState.RUNNING, i.host, now_s, i.name) for i in wanted.instances
             )
-            for number, (unit, names) in enumerate(self._names.items())
-        ))  # fmt: skip
+        self._told.clear()
+        self._reports = [
+            UnitReport(
+                unit, now_s, UnitState.RUNNING, "standing", shown,
+                Measurement(
+                    unit, now_s, 15.0, 1500, 1500, 1500, (100, 0)[number % 10] if number % 10 < 2 else 25, 8,
+                    0.1, 0.2, 0.3, 0.05, 1.0, 0.5, 0.2, 0.4,
+                    tuple(InstanceReading(seen.id, 0.5, 0.4, 150) for seen in shown),
+                ),
+            )
+            for number, (unit, shown) in enumerate(self._shown.items())
+        ]  # fmt: skip
 
-    def observe(self, now_s: float) -> Observation:
+    def submit(self, submission: Submission) -> None:
+        """Its units run already."""
+        raise ClusterError(f"unit {submission.unit} runs already")
+
+    def tell(self, unit: str, wanted: Wanted, now_s: float) -> None:
+        """It is so by the next look."""
+        self._told[unit] = wanted
+
+    def reports(self, now_s: float) -> tuple[Sequence[UnitReport], Sequence[str]]:
         """What was prepared."""
-        return self._observation
+        return self._reports, ()
 
-    def deployment(self) -> Deployment:
-        """What was prepared."""
-        return self._deployment
 
-    def enact(self, actions: Sequence[Action], now_s: float) -> tuple[Outcome, ...]:
-        """Accept everything and do nothing."""
-        return tuple(Outcome(action) for action in actions)
+class _StandingProvider:
+    """Hosts that are up as soon as they are asked for."""
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        self._hosts = {host.id: host for host in hosts}
+
+    def create(self, host: str, flavour: HostFlavour, now_s: float) -> None:
+        """It is up."""
+        self._hosts.setdefault(host, Host(host, "local", flavour, HostState.UP, now_s, now_s))
+
+    def delete(self, host: str, now_s: float) -> None:
+        """It is gone."""
+        self._hosts.pop(host, None)
+
+    def hosts(self, now_s: float) -> Sequence[Host]:
+        """All there are."""
+        return tuple(self._hosts.values())
+
+
+def _standing(topology: Topology) -> tuple[list[Host], list[Instance]]:
+    """Hosts and the instances on them, as they ran before the controller came."""
+    site = topology.sites[0]
+    hosts = [
+        Host(f"local-h{n}", site.name, site.flavours[0], HostState.UP, 0.0, 0.0)
+        for n in range(UNITS * INSTANCES_A_UNIT // INSTANCES_A_HOST)
+    ]
+    instances = []
+    for number in range(UNITS * INSTANCES_A_UNIT):
+        unit, host = topology.units[number // INSTANCES_A_UNIT].name, hosts[number // INSTANCES_A_HOST].id
+        name = f"{unit}-{number}"
+        instances.append(
+            Instance(name, unit, host, InstanceState.RUNNING, 1.0, 512, 0.0, 0.0, external_id=name)
+        )
+    return hosts, instances
 
 
 def _tick_s() -> float:
@@ -138,18 +181,21 @@ def _tick_s() -> float:
         "large",
         (Source("source"),),
         tuple(Operator(name, ("source",)) for name in names),
-        units=tuple(Unit(name, (name,)) for name in names),
+        units=tuple(Unit(name, (name,), policy=Choice("threshold")) for name in names),
         sites=(Site("local", max_hosts=10_000),),
         loop=LoopSettings(monitoring_s=60.0, provisioning_s=60.0),
     )
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder) / "journal.db", "large") as journal:
         clock = VirtualClock()
-        cluster = _StandingCluster(topology)
-        controller = Controller(topology, cluster, clock, journal)
+        hosts, instances = _standing(topology)
+        plane = _StandingPlane(instances)
+        controller = Controller(topology, Ground(plane, {"local": _StandingProvider(hosts)}), clock, journal)
+        units = [UnitLife(name, state=UnitState.RUNNING, application="standing") for name in names]
+        controller.fleet.restore([*hosts, *instances, *units], 0.0)
         times = []
         for number in range(8):
             clock.wait_until(number * 60.0)
-            cluster.prepare(clock.now_s())
+            plane.prepare(clock.now_s())
             began_s = time.process_time()
             controller.tick()
             times.append(time.process_time() - began_s)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from typing import Any
 
-from penstock.spark.java import find_java
+from penstock.machine.java import find_java
 from penstock.spark.settings import prepare_environment, start_session
 
 SKIPPED = 3

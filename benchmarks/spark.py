@@ -19,27 +19,29 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyspark
 
 from benchmarks import spark_units as units
+from benchmarks.pairs import job_cpu_s
 from penstock.channels import files
 from penstock.channels.broker import Broker
-from penstock.channels.maven import broker_jars, connector_jars
+from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.errors import ClusterError
+from penstock.machine.folders import cache_folder
+from penstock.machine.java import find_java
+from penstock.machine.processes import wait_until
 from penstock.report.figures import Figure
-from penstock.spark.agent import SessionMeter, process_trees, tree_usage
-from penstock.spark.executors import ExecutorControl
-from penstock.spark.folders import cache_folder
-from penstock.spark.heartbeat import HEARTBEAT_S
-from penstock.spark.java import ClassArchive, find_java
-from penstock.spark.local_cluster import LocalCluster
-from penstock.spark.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.launching import spark_archive
+from penstock.spark.managers.local_cluster import LocalCluster
+from penstock.spark.session.meter import SessionMeter
 from penstock.spark.settings import end_session, start_session
 from penstock.spark.training import ensure_archive
-from penstock.spark.unit_driver import measuring_s
-from penstock.spark.unit_meter import UnitMeter
-from penstock.spark.unit_plan import RunFolders, UnitQuery
+from penstock.spark.unit.driver import measuring_s
+from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.heartbeat import HEARTBEAT_S
+from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.query import UnitQuery
 from penstock.topology.model import Channel, Topology, Unit
 
 BATCHES = 25
@@ -135,13 +137,13 @@ def measuring(spark: Any, control: ExecutorControl) -> list[Figure]:
             meter = SessionMeter(spark, "benchmark", control)
             meter.measure(time.time())
             wait_until(lambda: query.lastProgress is not None, 60)
-            unit_s = _unit_cpu_s(spark)
+            unit_s = job_cpu_s(str(spark.sparkContext.applicationId))
             cost_s, measured, until_s = 0.0, 0, time.monotonic() + WINDOW_S
             while time.monotonic() < until_s:
                 time.sleep(INTERVAL_S)
                 cost_s += _cost_s(bean, lambda: meter.measure(time.time()))
                 measured += 1
-            spent_s = _unit_cpu_s(spark) - unit_s
+            spent_s = job_cpu_s(str(spark.sparkContext.applicationId)) - unit_s
             missed = meter._progress.missed
         finally:
             query.stop()
@@ -187,7 +189,7 @@ def measuring_units(
                 meter.measure(time.time())
 
         _cost_s(bean, measure)  # the first time compiles
-        unit_s, cost_s, named_before_s = _unit_cpu_s(spark), 0.0, sum(named_s)
+        unit_s, cost_s, named_before_s = job_cpu_s(str(spark.sparkContext.applicationId)), 0.0, sum(named_s)
         for beat in range(round(WINDOW_S / HEARTBEAT_S)):
             time.sleep(HEARTBEAT_S)
             due = beat % every == every - 1
@@ -195,7 +197,7 @@ def measuring_units(
             if beat % 3 == 2:
                 for query in queries:
                     query.clean()  # as a driver does; deleting is no measuring
-        spent_s = _unit_cpu_s(spark) - unit_s
+        spent_s = job_cpu_s(str(spark.sparkContext.applicationId)) - unit_s
         cost_s += sum(named_s) - named_before_s
     share = cost_s / spent_s
     what = "a unit" if bootstrap is None else "two units and Kafka between them"
@@ -257,25 +259,6 @@ def _cost_s(bean: Any, call: Callable[[], object]) -> float:
     return (bean.getCurrentThreadCpuTime() - java_ns) / 1e9 + time.thread_time() - python_s
 
 
-def _unit_cpu_s(spark: Any) -> float:
-    """Processor time of the driver (Python and Java) and of every executor with its Python workers."""
-    application = str(spark.sparkContext.applicationId)
-    roots = [psutil.Process().pid]
-    for process in psutil.process_iter(["cmdline"]):
-        if application in (process.info["cmdline"] or ()):
-            roots.append(process.pid)
-    trees = process_trees(roots)
-    members = {process.pid: process for tree in trees.values() for process in tree}
-    # Master and worker are children of this process too, but not of the unit.
-    daemons = ("org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker")
-    own = []
-    for process in members.values():
-        with contextlib.suppress(psutil.Error):  # it ended meanwhile
-            if not set(daemons) & set(process.cmdline()):
-                own.append(process)
-    return tree_usage(own)[0]
-
-
 def scaling(control: ExecutorControl, cluster: LocalCluster) -> list[Figure]:
     """From a decision to a registered executor, and from a lease to a host that takes work."""
     executors_s, hosts_s = [], []
@@ -311,7 +294,7 @@ def archive_gain() -> Figure:
             capture_output=True, text=True, timeout=300, env={**os.environ, "PENSTOCK_ARCHIVE": archive},
         )  # fmt: skip
         times_s[archive] = float(done.stdout.split()[-1])
-    made = ClassArchive(find_java()).exists
+    made = spark_archive(find_java()).exists
     name = "session and first job, times faster with the class archive"
     return Figure(name if made else f"{name} (none was made)", times_s["off"] / times_s["on"])
 

@@ -1,13 +1,14 @@
 """Units beside hand-written jobs: what composing costs, and what a hop between units costs.
 
 Everything runs in one local session in turns, with the same source files, the same operators and JSON
-results, so that the machine's mood does not decide. A record's latency is the time its result was committed
-(Spark's note of the file, or the rename of a unit's batch) minus its source time.
+results; how pairs are compared is said in `benchmarks.pairs`. A record's latency is the time its result
+was committed (Spark's note of the file, or the rename of a unit's batch) minus its source time.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -23,21 +24,29 @@ from typing import Any
 import numpy as np
 import pyspark
 
+from benchmarks.pairs import Run, Side, compare, watched
+from penstock.channels.batches import TIMESTAMP_FORMAT, publish
 from penstock.channels.broker import Broker
-from penstock.channels.files import TIMESTAMP_FORMAT, publish
-from penstock.channels.maven import broker_jars, connector_jars
+from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.channels.schemas import carried_schema
 from penstock.errors import ClusterError
+from penstock.machine.folders import cache_folder
+from penstock.machine.java import find_java
 from penstock.report.figures import Figure
-from penstock.spark.folders import cache_folder
-from penstock.spark.java import find_java
-from penstock.spark.local_run import LocalRun
+from penstock.runs.in_one_session import LocalRun
 from penstock.spark.settings import end_session, start_session
 from penstock.spark.training import ensure_archive
 from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
 
+PAIRS = 5
+WARM_UPS = 3
+"""Runs of each side that do not count: Java still compiles in the second."""
 TURNS = 3
-FILES = 40
+"""Pairs of latencies, and turns of hops: each takes a quarter of a minute a side."""
+THROUGHPUT_LIMIT_S = 200.0
+LATENCY_LIMIT_S = 120.0
+"""No more than the fewest pairs are run once so long has passed."""
+FILES = 80
 RECORDS_A_FILE = 10_000
 FILES_A_BATCH = 8
 RATE_PER_S = 500
@@ -90,34 +99,57 @@ def figures() -> list[Figure]:
 
 
 def throughput(spark: Any, folder: Path) -> list[Figure]:
-    """Records a second through the same operators, hand-written and as a one-unit topology, in turns."""
-    by_hand, as_unit = [], []
-    lines = _lines(0, FILES * RECORDS_A_FILE, time.time())
-    for turn in range(TURNS + 1):
-        for kind, seconds in (("hand", by_hand), ("unit", as_unit)):
-            place = folder / f"{kind}-{turn}"
-            source = place / "sources" / "numbers" / "all"
-            for number in range(FILES):
-                part = lines[number * RECORDS_A_FILE : (number + 1) * RECORDS_A_FILE]
-                _put(source, part, number)
-            start = _hand_written if kind == "hand" else _one_unit
-            began_s = time.perf_counter()
-            job = start(spark, place)
-            job.drain()
-            seconds.append(time.perf_counter() - began_s)
+    """Records a second through the same operators, hand-written and as a one-unit topology.
+
+    From before the start of the query until every result is there for a reader.
+    """
+    data = folder / "data"
+    for number in range(FILES):
+        _put(data, _lines(number * RECORDS_A_FILE, RECORDS_A_FILE, time.time()), number)
+    starts_s: dict[str, list[float]] = {"hand-written": [], "unit": []}
+
+    def side(kind: str, start: Starter) -> Side:
+        def run(name: str) -> Run:
+            place = folder / f"{kind}-{name}"
+            # The very same files for every run: a unit may delete its links, not the data.
+            shutil.copytree(data, place / "sources" / "numbers" / "all", copy_function=os.link)
+            # What the run before left in memory is not this one's to clean up.
+            spark.sparkContext._jvm.System.gc()
+            with watched() as watch:
+                began_s = time.perf_counter()
+                job = start(spark, place)
+                starts_s[kind].append(time.perf_counter() - began_s)
+                job.drain()
             job.stop()
             shutil.rmtree(place)
-    # The first turn compiles.
-    hand_s, unit_s = statistics.median(by_hand[1:]), statistics.median(as_unit[1:])
-    records = FILES * RECORDS_A_FILE
+            return Run(watch.spent.wall_s, watch.spent)
+
+        return run
+
+    found = compare(
+        "throughput",
+        tuple(starts_s),
+        side("hand-written", _hand_written),
+        side("unit", _one_unit),
+        pairs=PAIRS,
+        warm_ups=WARM_UPS,
+        limit_s=THROUGHPUT_LIMIT_S,
+    )
+    records, what = FILES * RECORDS_A_FILE, "one-unit topology, throughput against hand-written"
     return [
-        Figure("hand-written job, throughput", records / hand_s, unit="records/s"),
-        Figure("one-unit topology, throughput", records / unit_s, unit="records/s"),
+        Figure("hand-written job, throughput", records / found.median(lambda p: p.first), unit="records/s"),
+        Figure("one-unit topology, throughput", records / found.median(lambda p: p.second), unit="records/s"),
         Figure(
-            "one-unit topology, throughput against hand-written",
-            hand_s / unit_s,
+            what,
+            found.ratio,
             ">= 0.95",
-            holds=hand_s / unit_s >= 0.95,
+            holds=found.ratio >= 0.95 if found.judged else None,
+            unit=f"({found.words()})",
+        ),
+        found.cpu_figure(what),
+        *(
+            Figure(f"{kind} job, until its start returns", statistics.median(seconds[WARM_UPS:]), unit="s")
+            for kind, seconds in starts_s.items()
         ),
     ]
 
@@ -126,23 +158,36 @@ def throughput(spark: Any, folder: Path) -> list[Figure]:
 
 
 def latency(spark: Any, folder: Path) -> list[Figure]:
-    """p99 latency of the same operators at a steady rate, hand-written and as a unit, in turns."""
-    by_hand: list[float] = []
-    as_unit: list[float] = []
-    for turn in range(TURNS):
-        for kind, ages_s in (("hand", by_hand), ("unit", as_unit)):
-            place = folder / f"{kind}-{turn}"
-            start = _hand_written if kind == "hand" else _one_unit
-            ages_s += _ages(spark, place, start)
-    hand_s, unit_s = (float(np.percentile(ages_s, 99)) for ages_s in (by_hand, as_unit))
+    """p99 latency of the same operators at a steady rate, hand-written and as a unit."""
+
+    def side(kind: str, start: Starter) -> Side:
+        def run(name: str) -> Run:
+            with watched() as watch:
+                ages_s = _ages(spark, folder / f"{kind}-{name}", start)
+            return Run(float(np.percentile(ages_s, 99)), watch.spent)
+
+        return run
+
+    # Throughput has warmed both up, and every run leaves its first seconds out.
+    found = compare(
+        "p99 latency",
+        ("hand-written", "unit"),
+        side("hand-written", _hand_written),
+        side("unit", _one_unit),
+        pairs=TURNS,
+        warm_ups=0,
+        limit_s=LATENCY_LIMIT_S,
+    )
+    ratio, what = 1 / found.ratio, "one-unit topology, p99 against hand-written"
     return [
-        Figure("hand-written job, p99 latency", hand_s * 1000, unit="ms"),
-        Figure("one-unit topology, p99 latency", unit_s * 1000, unit="ms"),
+        Figure("hand-written job, p99 latency", found.median(lambda p: p.first) * 1000, unit="ms"),
+        Figure("one-unit topology, p99 latency", found.median(lambda p: p.second) * 1000, unit="ms"),
         Figure(
-            "one-unit topology, p99 against hand-written",
-            unit_s / hand_s,
+            what,
+            ratio,
             "<= 1.05",
-            holds=unit_s / hand_s <= 1.05,
+            holds=ratio <= 1.05 if found.judged else None,
+            unit=f"(its inverse: {found.words()})",
         ),
     ]
 
@@ -202,7 +247,7 @@ def fed(place: Path) -> Iterator[None]:
         feeder.join()
 
 
-def _ages(spark: Any, place: Path, start: Callable[[Any, Path], Job]) -> list[float]:
+def _ages(spark: Any, place: Path, start: Starter) -> list[float]:
     """Ages of the records when their results were finished, in seconds, without the warm-up."""
     (place / "sources" / "numbers" / "all").mkdir(parents=True, exist_ok=True)
     job = start(spark, place)
@@ -248,6 +293,10 @@ class Job:
     drain: Callable[[], None]
     stop: Callable[[], None]
     results: Path
+
+
+Starter = Callable[[Any, Path], Job]
+"""Starts a job in a session, in a folder of its own."""
 
 
 def _hand_written(spark: Any, place: Path) -> Job:

@@ -1,0 +1,133 @@
+"""`make clusters`: Penstock on existing clusters, with figures in build/clusters.json. About 20 minutes.
+
+For each cluster the quickstart is run and compared with the local cluster's results, and a streaming job is
+attached to under a load of 1 x, 4 x, 1 x. What cannot be had here is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.errors import PenstockError
+from penstock.report.figures import Figure, print_figures, write_figures
+from penstock.spark.training import ensure_archive
+
+from . import campaign, stored
+from .campaign import Cluster
+from .kubernetes import build
+from .kubernetes.cluster import KubernetesCluster
+from .shop import Sold, sell
+from .standalone import StandaloneCluster
+from .yarn import YarnCluster
+
+RESULT = Path("build") / "clusters.json"
+MOST = 6
+CLUSTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Cluster]]] = {
+    "standalone": StandaloneCluster,
+    "yarn": YarnCluster,
+    "kubernetes": KubernetesCluster,
+}
+NAMES = {
+    "standalone": "existing standalone master",
+    "yarn": "YARN",
+    "kubernetes": "Kubernetes API server, pods as processes",
+    "hdfs": "checkpoints on HDFS",
+}
+
+
+def unavailable(name: str) -> str | None:
+    """Why a cluster cannot be had here; None where it can."""
+    return build.unavailable() if name == "kubernetes" else None
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards; short, for paths of sockets and command lines."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def figures_of(name: str, folder: Path, local: Sold | None) -> list[Figure]:
+    """Start a cluster, run the shop and the stream on it, and stop it."""
+    if name == "hdfs":
+        return stored.figures(folder)
+    found: list[Figure] = []
+    title, began_s = NAMES[name], time.monotonic()
+    with CLUSTERS[name](folder / name) as cluster:
+        found.append(Figure(f"{title}: up after", time.monotonic() - began_s, unit="s"))
+        if local is not None:
+            found += shop_figures(title, sell(folder / "shop", cluster.site(folder)), local)
+        outcome = campaign.run(cluster, "stream", folder / "stream", most=MOST)
+        found += campaign.figures(title, outcome, MOST)
+    return found
+
+
+def shop_figures(title: str, there: Sold, local: Sold) -> list[Figure]:
+    """The shop there beside the shop on the local cluster."""
+    same = there.spent == local.spent
+    return [
+        Figure(
+            f"{title}: the quickstart's results", "the same" if same else "others",
+            "the same as on the local cluster", holds=same and bool(there.spent),
+        ),
+        Figure(f"{title}: the quickstart's records", there.records_in, f"= {local.records_in}",
+               holds=there.records_in == local.records_in),
+        Figure(f"{title}: the quickstart's most executors for pricing", there.most_instances),
+        Figure(f"{title}: the quickstart took", there.took_s, unit="s"),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Measure the wanted clusters; a figure that falls short is shown as such and fails nothing."""
+    parser = argparse.ArgumentParser(prog="make clusters", description=__doc__)
+    parser.add_argument("--only", default="", help="clusters, separated by commas: " + ", ".join(NAMES))
+    parser.add_argument("--no-shop", action="store_true", help="leave the quickstart out")
+    options = parser.parse_args()
+    wanted = [name.strip() for name in options.only.split(",") if name.strip()] or list(NAMES)
+    unknown = sorted(set(wanted) - set(NAMES))
+    if unknown:
+        print(f"unknown cluster {', '.join(unknown)}; known: {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    ensure_archive()
+    found: list[Figure] = []
+    with temporary_folder() as folder:
+        local = None if options.no_shop or not set(wanted) & set(CLUSTERS) else sell(folder / "local")
+        if local is not None:
+            console.print(f"the quickstart on the local cluster: {local.records_in} records")
+        for name in wanted:
+            reason = unavailable(name)
+            began_s = time.monotonic()
+            console.print(f"{NAMES[name]} …")
+            try:
+                if reason is not None:
+                    figures = [Figure(f"{NAMES[name]}: skipped", reason)]
+                else:
+                    figures = figures_of(name, folder / name, local)
+            except PenstockError as error:
+                # One cluster that cannot be had (no Java, no Maven) must not hide the others.
+                figures = [Figure(f"{NAMES[name]}: could not be measured", str(error), holds=False)]
+            print_figures(figures, f"{NAMES[name]}, {time.monotonic() - began_s:.0f} s", console)
+            found += figures
+            write_figures(found, RESULT)
+    console.print(
+        f"{sum(f.holds is True for f in found)} bars reached, {sum(f.holds is False for f in found)} not"
+    )
+    console.print(f"written to {RESULT}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

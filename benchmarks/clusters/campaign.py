@@ -1,0 +1,207 @@
+"""One streaming job on one cluster under a load of 1 x, 4 x, 1 x, with an executor killed and a node lost.
+
+Everything it says is counted in that run: executors as Spark lists them, ids in the files that came out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.errors import ClusterError
+from penstock.machine.processes import ChildProcesses, log_tail, wait_until
+from penstock.report.figures import Figure
+from penstock.spark.managers.registry import make_manager
+from penstock.topology.model import Site
+
+from .stream import Job
+
+PATIENCE_S = 240.0
+"""Far beyond what anything here takes, for machines that do much else at the same time."""
+
+
+class Cluster(Protocol):
+    """An existing cluster, with what a test may do to it."""
+
+    def site(self, storage: Path) -> Site:
+        """The cluster as a topology names it; `storage` is a folder all its machines share."""
+        ...
+
+    def kill_executor(self) -> int | None:
+        """Kill one executor, as a fault would; its pid, None where there is none."""
+        ...
+
+    def lose_node(self) -> str | None:
+        """Lose a node with executors on it; its name, None where there is none."""
+        ...
+
+    def remains(self) -> list[str]:
+        """What applications have left behind."""
+        ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run of the job came to."""
+
+    session_s: float = 0.0
+    executors: list[tuple[float, float, int]] = field(default_factory=list)
+    """(seconds since the feed began, factor on the load, executors)."""
+    last: int = 0
+    """Executors when the feed ended, while the load was 1 x again."""
+    killed: int | None = None
+    lost: str | None = None
+    written: int = 0
+    out: int = 0
+    doubled: int = 0
+    missing: int = 0
+    remains: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def most(self, factor: float) -> int:
+        """Most executors while the load had this factor."""
+        return max((count for _, f, count in self.executors if f == factor), default=0)
+
+    @property
+    def first(self) -> int:
+        """Executors as the feed began."""
+        return self.executors[0][2] if self.executors else 0
+
+    @property
+    def executor_minutes(self) -> float:
+        """Executors over time, until the end."""
+        pairs = zip(self.executors, self.executors[1:], strict=False)
+        return sum((after[0] - before[0]) * before[2] for before, after in pairs) / 60
+
+
+def run(cluster: Cluster, name: str, folder: Path, **options: Any) -> Outcome:
+    """Put the job on a cluster and see it through; ClusterError where it does not come to an end."""
+    site = cluster.site(folder)
+    manager = make_manager(site)
+    manager.require()
+    job = Job(
+        name, manager.master_url, str(folder), {**manager.settings(), **site.settings},
+        dict(manager.environment()), **options,
+    )  # fmt: skip
+    outcome, began_s = Outcome(), time.monotonic()
+    children = ChildProcesses(f"clusters {folder}")
+    log = folder / "job.log"
+    try:
+        command = [sys.executable, "-m", "benchmarks.clusters.stream", str(job.write())]
+        children.start("job", command, log=log, environment={**os.environ})
+        _follow(cluster, job, outcome, lambda: children.alive("job"), log)
+        job.end.touch()
+        wait_until(lambda: not children.alive("job"), PATIENCE_S)
+    finally:
+        children.stop_all(5.0)
+    outcome.took_s = time.monotonic() - began_s
+    _count(job, outcome)
+    wait_until(lambda: not cluster.remains(), 30.0)
+    outcome.remains = cluster.remains()
+    return outcome
+
+
+def _follow(cluster: Cluster, job: Job, outcome: Outcome, alive: Any, log: Path) -> None:
+    """Watch the job go through its phases, and do to its cluster what shall be done under load."""
+    deadline_s = time.monotonic() + sum(seconds for _, seconds in job.phases) + 2 * PATIENCE_S
+    total = 0
+    while time.monotonic() < deadline_s:
+        if not alive():
+            raise ClusterError(f"the job on {job.master} ended by itself:\n{log_tail(log)}")
+        lines = _seen(job)
+        if lines:
+            began_s = lines[0]["at_s"]
+            outcome.session_s = lines[0].get("session_s", 0.0)
+            outcome.executors = [(x["at_s"] - began_s, x["factor"], len(x["executors"])) for x in lines]
+            now = lines[-1]
+            if now["factor"] > 1.0 and len(now["executors"]) >= 2:
+                if outcome.killed is None:
+                    outcome.killed = cluster.kill_executor()
+                elif outcome.lost is None and now["at_s"] - began_s > _middle_s(job):
+                    outcome.lost = cluster.lose_node()
+            total = now["written"]
+            over = now["at_s"] - began_s > sum(seconds for _, seconds in job.phases)
+            if over and len(now["executors"]) < outcome.most(4.0):
+                job.enough.touch()
+            if job.enough.exists() and not now["feeds"]:
+                outcome.last = outcome.last or len(now["executors"])
+                if sum(len(ids) for ids in _results(job)) >= total:
+                    return
+        time.sleep(0.5)
+    raise ClusterError(
+        f"the job on {job.master} did not come to its end: {total} records written, "
+        f"{sum(len(ids) for ids in _results(job))} came out, executors {outcome.executors[-3:]}"
+    )
+
+
+def _middle_s(job: Job) -> float:
+    """The middle of the second phase, in seconds since the feed began."""
+    return job.phases[0][1] + job.phases[1][1] / 2
+
+
+def _seen(job: Job) -> list[dict[str, Any]]:
+    try:
+        text = job.seen.read_text()
+    except OSError:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def _results(job: Job) -> list[list[str]]:
+    """The ids of each file that Spark's sink has committed."""
+    log = job.output / "_spark_metadata"
+    files: set[str] = set()
+    for entry in log.iterdir() if log.exists() else ():
+        if entry.name.removesuffix(".compact").isdigit():
+            for line in entry.read_text().splitlines()[1:]:
+                files.add(json.loads(line)["path"].removeprefix("file://"))
+    return [Path(file).read_text().split() for file in sorted(files) if Path(file).exists()]
+
+
+def _count(job: Job, outcome: Outcome) -> None:
+    outcome.written = max((line["written"] for line in _seen(job)), default=0)
+    ids = Counter(int(number) for part in _results(job) for number in part)
+    outcome.out = sum(ids.values())
+    outcome.doubled = sum(count - 1 for count in ids.values())
+    outcome.missing = len(set(range(outcome.written)) - set(ids))
+
+
+def figures(cluster: str, outcome: Outcome, most: int) -> list[Figure]:
+    """What a run shows, beside what it must."""
+    peak, same = outcome.most(4.0), outcome.missing == 0 and outcome.doubled == 0
+    return [
+        Figure(f"{cluster}: session and first executor", outcome.session_s, unit="s"),
+        Figure(f"{cluster}: executors at 1 x", outcome.first),
+        Figure(
+            f"{cluster}: most executors at 4 x", peak, f"more than {outcome.first}, at most {most}",
+            holds=outcome.first < peak <= most,
+        ),
+        Figure(
+            f"{cluster}: executors after 1 x again", outcome.last, f"fewer than {peak}",
+            holds=outcome.last < peak,
+        ),
+        Figure(
+            f"{cluster}: ids in", outcome.written, f"= ids out, here {outcome.out}",
+            holds=same and outcome.out == outcome.written > 0,
+        ),
+        Figure(
+            f"{cluster}: an executor killed under load", str(outcome.killed is not None), "True",
+            holds=outcome.killed is not None,
+        ),
+        Figure(
+            f"{cluster}: a node lost under load", outcome.lost or "none", "one",
+            holds=outcome.lost is not None,
+        ),
+        Figure(f"{cluster}: executor minutes", outcome.executor_minutes),
+        Figure(
+            f"{cluster}: left behind", ", ".join(outcome.remains) or "nothing", "nothing",
+            holds=not outcome.remains,
+        ),
+        Figure(f"{cluster}: whole run", outcome.took_s, unit="s"),
+    ]  # fmt: skip

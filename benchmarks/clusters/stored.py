@@ -1,0 +1,132 @@
+"""A stateful unit whose checkpoint lies on HDFS: its driver is killed, and it counts every number once.
+
+The cluster is an existing standalone one; what its machines share is `storage: hdfs://…` and nothing else.
+Numbers are read and results written by functions, as a person's own source and sink would be.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from penstock.errors import ClusterError
+from penstock.machine.processes import read_records, wait_until
+from penstock.report.figures import Figure
+from penstock.runs.folder import RunFolder
+
+from .hdfs import Hdfs
+from .standalone import StandaloneCluster
+
+FUNCTIONS = """
+from pathlib import Path
+from pyspark.sql import functions as sql
+
+HERE = Path(__file__).parent
+
+def numbers(spark):
+    return spark.readStream.option("maxFilesPerTrigger", 2).text(f"file://{HERE}/numbers")
+
+def count(numbers):
+    return numbers.groupBy((sql.col("value") % 10).alias("digit")).agg(sql.count("*").alias("numbers"))
+
+def keep(batch, batch_id):
+    counts = batch.toJSON().collect()
+    (HERE / "kept" / str(batch_id)).write_text("\\n".join(counts))
+"""
+TOPOLOGY = """
+name: stored
+sources: {{numbers: {{function: "stored:numbers"}}}}
+operators:
+  count: {{inputs: numbers, function: "stored:count", stateful: yes, slo: 5 s}}
+sinks: {{kept: {{inputs: count, function: "stored:keep"}}}}
+units: {{counting: {{operators: [count], max_instances: 2}}}}
+sites:
+  theirs:
+    master: {master}
+    storage: {storage}
+    settings: {settings}
+loop: {{monitoring: 3 s, provisioning: 6 s}}
+"""
+FILES, EACH = 40, 25
+PATIENCE_S = 240.0
+
+
+def figures(folder: Path) -> list[Figure]:
+    """Run it, kill its driver half way, and count."""
+    began_s = time.monotonic()
+    with Hdfs(folder / "hdfs") as hdfs, StandaloneCluster(folder / "cluster", workers=1) as cluster:
+        up_s = time.monotonic() - began_s
+        job = folder / "job"
+        for name in ("numbers", "kept"):
+            (job / name).mkdir(parents=True)
+        (job / "stored.py").write_text(FUNCTIONS)
+        settings = json.dumps(hdfs.settings)
+        (job / "stored.yaml").write_text(
+            TOPOLOGY.format(master=cluster.master_url, storage=f"{hdfs.url}/penstock", settings=settings)
+        )
+        run = RunFolder.at(job / "run")
+        with (job / "output").open("wb") as output:
+            command = [
+                sys.executable, "-m", "penstock.cli.main", "run", str(job / "stored.yaml"),
+                "--out", str(run.root),
+            ]  # fmt: skip
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            _write(job, range(FILES // 2))
+            _await(job, process, FILES // 2 * EACH)
+            killed = _kill_driver(run)
+            _write(job, range(FILES // 2, FILES))
+            _await(job, process, FILES * EACH)
+        finally:
+            process.terminate()
+            process.wait(60)
+    counts = _counts(job)
+    right = counts == dict.fromkeys(range(10), FILES * EACH // 10)
+    return [
+        Figure("HDFS and a standalone master: up after", up_s, unit="s"),
+        Figure(
+            "checkpoint on HDFS: numbers counted through a killed driver", sum(counts.values()),
+            f"= {FILES * EACH}, each once", holds=right and killed,
+        ),
+    ]  # fmt: skip
+
+
+def _write(job: Path, files: range) -> None:
+    for number in files:
+        lines = "".join(f"{n}\n" for n in range(number * EACH, (number + 1) * EACH))
+        part = job / "numbers" / f".{number:04d}.part"
+        part.write_text(lines)
+        part.rename(job / "numbers" / f"{number:04d}.txt")
+
+
+def _counts(job: Path) -> dict[int, int]:
+    """The last word on each digit."""
+    found: dict[int, int] = {}
+    for file in sorted((job / "kept").iterdir(), key=lambda path: int(path.name)):
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            found[int(record["digit"])] = int(record["numbers"])
+    return found
+
+
+def _await(job: Path, process: subprocess.Popen[bytes], total: int) -> None:
+    wait_until(lambda: process.poll() is not None or sum(_counts(job).values()) >= total, PATIENCE_S)
+    if sum(_counts(job).values()) < total:
+        log = "\n".join((job / "output").read_text(errors="replace").splitlines()[-20:])
+        raise ClusterError(f"{sum(_counts(job).values())} of {total} numbers were counted:\n{log}")
+
+
+def _kill_driver(run: RunFolder) -> bool:
+    """Kill the unit's driver with its Java, as a fault would."""
+    plan = run.plan()
+    for record in read_records():
+        if record.group == f"{plan.name}-units" and record.alive:
+            for process in (psutil.Process(record.pid), *psutil.Process(record.pid).children(recursive=True)):
+                process.kill()
+            return True
+    return False

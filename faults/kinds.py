@@ -1,0 +1,318 @@
+"""The faults: each is done to a running ground, and says what it did, how long it holds, how it is undone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from faults.ground import SILENCE_S, UNITS, Ground
+from faults.proxy import between
+from penstock.machine.processes import wait_until
+from penstock.spark.checkpoints import Checkpoint
+
+
+@dataclass
+class Injected:
+    """A fault that was done."""
+
+    text: str
+    hold_s: float = 0.0
+    """How long it lasts by itself."""
+    undo: Callable[[], None] | None = None
+    """What ends it."""
+    until_whole: bool = False
+    """Whether it lasts until the run has healed all the same (or `hold_s` is over)."""
+    refused: subprocess.Popen[bytes] | None = None
+    """A process that must end by itself with an error."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault."""
+
+    name: str
+    do: Callable[[Ground, random.Random], Injected]
+    channels: tuple[str, ...] = ("files", "kafka")
+    needs: str = ""
+    """What the machine must allow: `mount`, `clock`, `cut`."""
+
+
+class NotNowError(Exception):
+    """What the fault is about does not exist at present."""
+
+
+SHORT_S = 3.0
+"""Below every limit of silence."""
+LONG_S = 60.0
+"""Above every limit of silence of the campaign; a frozen process that was replaced is woken before."""
+ROLES = ("executor", "worker", "driver", "driver's Java", "master", "controller", "feeder", "broker")
+
+
+def _pid(ground: Ground, role: str, rng: random.Random) -> tuple[str, int]:
+    unit = rng.choice(UNITS)
+    host, worker = next(iter(sorted(ground.workers().items())), ("", None))
+    found: dict[str, tuple[str, Callable[[], int | None]]] = {
+        "executor": ("an executor", lambda: next(iter(rng.sample(ground.executors(), 1)), None)),
+        "worker": (f"the worker of {host}", lambda: worker),
+        "driver": (f"the driver of {unit}", lambda: ground.pid(unit)),
+        "driver's Java": (f"the Java of {unit}'s driver", lambda: ground.java_of(unit)),
+        "master": ("the master", lambda: ground.pid("master")),
+        "controller": ("the controller", lambda: ground.pid("controller")),
+        "feeder": ("the feeder", lambda: ground.pid("numbers")),
+        "broker": ("the broker", lambda: ground.pid("broker")),
+    }
+    text, of = found[role]
+    with contextlib.suppress(ValueError):
+        pid = of()
+        if pid is not None:
+            return text, pid
+    raise NotNowError(text)
+
+
+def _kill(role: str) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        text, pid = _pid(ground, role, rng)
+        os.kill(pid, signal.SIGKILL)
+        return Injected(f"kill -9 of {text}")
+
+    return do
+
+
+def _freeze(role: str, *, long: bool) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        text, pid = _pid(ground, role, rng)
+        who = psutil.Process(pid)
+        return _frozen([who], text, long=long)
+
+    return do
+
+
+def _frozen(processes: Iterable[psutil.Process], text: str, *, long: bool) -> Injected:
+    stopped = list(processes)
+    for process in stopped:
+        with contextlib.suppress(psutil.Error):
+            process.suspend()
+
+    def wake() -> None:
+        for process in stopped:
+            # psutil knows a pid that was given anew and leaves it alone.
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+
+    how = "until it was replaced" if long else f"for {SHORT_S:g} s"
+    return Injected(f"SIGSTOP of {text} {how}", LONG_S if long else SHORT_S, wake, until_whole=long)
+
+
+def _freeze_all(ground: Ground, rng: random.Random) -> Injected:
+    return _frozen(ground.left(), "everything, as of a suspended machine,", long=False)
+
+
+def _kill_run(ground: Ground, rng: random.Random) -> Injected:
+    assert ground.watcher is not None
+    ground.watcher.kill()
+    ground.watcher.wait()
+    ground.start()
+    return Injected("kill -9 of the run's first process, and the run started again")
+
+
+def _second_start(ground: Ground, rng: random.Random) -> Injected:
+    second = ground.second_start()
+    return Injected("a second start on the same folder", refused=second)
+
+
+def _locked_journal(ground: Ground, rng: random.Random) -> Injected:
+    hold_s = rng.uniform(4.0, 10.0)
+    connection = sqlite3.connect(ground.place.journal, timeout=20.0, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+
+    def unlock() -> None:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    return Injected(f"the journal locked for {hold_s:.0f} s", hold_s, unlock)
+
+
+def _locked_journal_and_a_kill(ground: Ground, rng: random.Random) -> Injected:
+    injected = _locked_journal(ground, rng)
+    text, pid = _pid(ground, rng.choice(("worker", "driver")), rng)
+    os.kill(pid, signal.SIGKILL)
+    injected.text += f", and kill -9 of {text} meanwhile"
+    return injected
+
+
+def _fill(file: Path) -> None:
+    """Write until the disk is full."""
+    with file.open("wb", buffering=0) as ballast:
+        for size in (1 << 20, 65_536, 512, 1):
+            with contextlib.suppress(OSError):
+                while ballast.write(b"x" * size):
+                    pass
+
+
+def _full_disk(where: str) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        place = ground.folder if where == "run" else ground.folder / "units" / "first" / "checkpoint"
+        hold_s = rng.uniform(4.0, 10.0)
+        _fill(place / ".ballast")
+        text = "run's folder" if where == "run" else "checkpoint of first"
+        return Injected(
+            f"no room on the disk of the {text} for {hold_s:.0f} s", hold_s, (place / ".ballast").unlink
+        )
+
+    return do
+
+
+def _clock_step(ground: Ground, rng: random.Random) -> Injected:
+    by_s = rng.choice((-3600.0, -60.0, -2.0, 2.0, 60.0, 3600.0, 86_400.0))
+    hold_s = 8.0
+    ground.step_clock(by_s)
+    return Injected(
+        f"the clock set by {by_s:+.0f} s for {hold_s:g} s", hold_s, lambda: ground.step_clock(0.0)
+    )
+
+
+def _clock_step_and_a_kill(ground: Ground, rng: random.Random) -> Injected:
+    injected = _clock_step(ground, rng)
+    text, pid = _pid(ground, rng.choice(("controller", "feeder", "driver")), rng)
+    os.kill(pid, signal.SIGKILL)
+    injected.text += f", and kill -9 of {text} meanwhile"
+    injected.hold_s = 20.0
+    return injected
+
+
+def _cut(ground: Ground, rng: random.Random) -> Injected:
+    hold_s = rng.uniform(2.0, 8.0)
+    subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+
+    def mend() -> None:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+    return Injected(f"every connection cut for {hold_s:.0f} s", hold_s, mend)
+
+
+def _heartbeats(how: str, hold_s: float) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        pid = ground.pid("controller")
+        if pid is None:
+            raise NotNowError("the controller")
+        undo = between(ground.folder, how, rng)
+        # Drivers ask for the address anew once the controller did not answer.
+        controller = psutil.Process(pid)
+        controller.suspend()
+        time.sleep(3.3)
+        controller.resume()
+        return Injected(f"heartbeats {how} for {hold_s:g} s", hold_s, undo)
+
+    return do
+
+
+def _newest(folder: Path) -> Path:
+    files = [f for f in folder.iterdir() if f.name.removesuffix(".compact").isdigit()]
+    if not files:
+        raise NotNowError(str(folder))
+    return max(files, key=lambda f: int(f.name.removesuffix(".compact")))
+
+
+def _torn_checkpoint(part: str) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        unit = rng.choice(UNITS)
+        folder = ground.folder / "units" / unit / "checkpoint" / part
+        if not folder.is_dir():
+            raise NotNowError(str(folder))
+        text, pid = f"the driver of {unit}", ground.pid(unit)
+        java = ground.java_of(unit)
+        for each in (pid, java):
+            if each is None:
+                raise NotNowError(text)
+        checkpoint = Checkpoint(folder.parent if part != "sources/0" else folder.parents[1])
+        # As a power cut would: in the midst of a batch, before its results.
+        if part != "commits" and not wait_until(
+            lambda: checkpoint.unfinished() is not None, 10, poll_s=0.005
+        ):
+            raise NotNowError("an unfinished batch")
+        os.kill(int(java or 0), signal.SIGKILL)
+        os.kill(int(pid or 0), signal.SIGKILL)
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(int(java or 0)).wait(5)
+        if part != "commits" and checkpoint.unfinished() is None:
+            return Injected(f"kill -9 of {text} (its batch had ended: nothing is torn)")
+        file = _newest(folder)
+        size = file.stat().st_size
+        os.truncate(file, rng.choice((0, size // 2, max(0, size - 1))))
+        return Injected(
+            f"kill -9 of {text}, and {part}/{file.name} torn at {file.stat().st_size} of {size} bytes"
+        )
+
+    return do
+
+
+def _torn_batch(ground: Ground, rng: random.Random) -> Injected:
+    from penstock.channels.batches import last_batch
+
+    text, pid = _pid(ground, "feeder", rng)
+    os.kill(pid, signal.SIGKILL)
+    folder = ground.folder / "sources" / "numbers"
+    number = last_batch(folder / "first") + 1
+    for half in (folder / f"_writing-{number:09d}", folder / "first" / f"_staged-{number:09d}"):
+        half.mkdir(exist_ok=True)
+        (half / "records.json").write_text('{"record_id": "numbers-0000')
+    return Injected(f"kill -9 of {text}, and batch {number} half written")
+
+
+def _torn_file(name: str) -> Callable[[Ground, random.Random], Injected]:
+    def do(ground: Ground, rng: random.Random) -> Injected:
+        text, pid = _pid(ground, "controller", rng)
+        os.kill(pid, signal.SIGKILL)
+        file = ground.folder / name
+        size = file.stat().st_size
+        os.truncate(file, size // 2)
+        return Injected(f"kill -9 of {text}, and {name} torn at {size // 2} of {size} bytes")
+
+    return do
+
+
+def _where(role: str) -> tuple[str, ...]:
+    return ("kafka",) if role == "broker" else ("files", "kafka")
+
+
+KINDS = (
+    *(Kind(f"kill {role}", _kill(role), _where(role)) for role in ROLES),
+    *(
+        Kind(f"freeze {role} {how}", _freeze(role, long=how == "long"), _where(role))
+        for role in ROLES
+        for how in ("short", "long")
+    ),
+    Kind("freeze everything", _freeze_all),
+    Kind("kill run", _kill_run),
+    Kind("second start", _second_start),
+    Kind("journal locked", _locked_journal),
+    Kind("journal locked and a kill", _locked_journal_and_a_kill),
+    Kind("disk full, run", _full_disk("run"), needs="mount"),
+    Kind("disk full, checkpoint", _full_disk("checkpoint"), needs="mount"),
+    Kind("clock step", _clock_step, needs="clock"),
+    Kind("clock step and a kill", _clock_step_and_a_kill, needs="clock"),
+    Kind("connections cut", _cut, needs="cut"),
+    Kind("heartbeats lost", _heartbeats("lost", 10.0)),
+    Kind("heartbeats doubled", _heartbeats("doubled", 10.0)),
+    Kind("heartbeats delayed", _heartbeats("delayed", 10.0)),
+    Kind("heartbeats cut", _heartbeats("cut", SILENCE_S + 8.0)),
+    Kind("torn offsets", _torn_checkpoint("offsets")),
+    Kind("torn commits", _torn_checkpoint("commits")),
+    Kind("torn source log", _torn_checkpoint("sources/0")),
+    Kind("torn batch", _torn_batch),
+    Kind("torn status", _torn_file("status.json")),
+    Kind("torn feed", _torn_file("feed.json")),
+    Kind("torn hosts", _torn_file("cluster/hosts.json")),
+    Kind("torn address", _torn_file("controller.json")),
+)  # fmt: skip
+"""Every kind of fault, in the order they are named in."""

@@ -1,0 +1,101 @@
+"""The report of a campaign: figures by the contract of the benchmarks, and a page with every fault."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from faults import plain
+from faults.campaign import Outcome, Round
+from penstock.report.figures import Figure
+
+
+def figures(rounds: Sequence[Round], build: Path) -> list[Figure]:
+    """What the campaign came to, computed from its rounds; plain Spark's times where they were measured."""
+    outcomes = [outcome for found in rounds for outcome in found.outcomes]
+    done = [o for o in outcomes if not (o.problem or "").startswith("skipped")]
+    lost, doubled = sum(r.lost for r in rounds), sum(r.doubled for r in rounds)
+    leaked = sum(len(r.leaked) for r in rounds)
+    wrong = [o for o in done if o.problem]
+    problems = [problem for r in rounds for problem in r.problems]
+    found = [
+        Figure("faults in the campaign", len(done), ">= 200", holds=len(done) >= 200),
+        Figure("faults that were skipped on this machine", len(outcomes) - len(done)),
+        Figure("kinds of faults", len({o.kind for o in done})),
+        Figure("rounds", len(rounds)),
+        Figure("records in", sum(r.records_in for r in rounds)),
+        Figure("records out", sum(r.records_out for r in rounds)),
+        Figure("records lost", lost, "0", holds=lost == 0),
+        Figure("records doubled", doubled, "0", holds=doubled == 0),
+        Figure("leases, hosts, processes and files leaked", leaked, "0", holds=leaked == 0),
+        Figure("faults not healed", len(wrong), "0", holds=not wrong),
+        Figure("other findings (bill, exit codes)", len(problems), "0", holds=not problems),
+        Figure(
+            "rounds whose bill agrees with the provider's records, host by host",
+            sum(
+                r.bill != "" and not any("paid" in text or "bill" in text for text in r.problems)
+                for r in rounds
+            ),
+            f"{len(rounds)}",
+        ),
+    ]
+    beside = plain.known(build)
+    for kind in sorted({o.kind for o in done}):
+        times_s = [o.processing_after_s for o in done if o.kind == kind and o.processing_after_s is not None]
+        if times_s:
+            here = f"{statistics.median(times_s):.1f} s (n={len(times_s)})"
+            found.append(
+                Figure(
+                    f"{kind}: median until processing again", here, f"plain Spark: {beside.get(kind, '-')}"
+                )
+            )
+    return found
+
+
+def write_page(rounds: Sequence[Round], found: Sequence[Figure], file: Path) -> None:
+    """Write the page: the figures, then every fault with what noticed and what healed it."""
+    rows = []
+    for one in rounds:
+        for o in one.outcomes:
+            cells = (
+                f"{one.number}.{o.number}",
+                *(o.channel, o.kind, o.text, _s(o.held_s), o.noticed, _s(o.noticed_after_s)),
+                *(_s(o.processing_after_s), _s(o.whole_after_s), o.healed, o.problem or ""),
+            )
+            rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
+    summary = "".join(
+        f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.here))}</td>"
+        f"<td>{html.escape(f.bar or '')}</td><td>{ {True: 'yes', False: 'no', None: ''}[f.holds] }</td></tr>"
+        for f in found
+    )
+    wrong = "".join(
+        f"<li>round {r.number}: {html.escape(text)}</li>" for r in rounds for text in [*r.problems, *r.leaked]
+    )
+    heads = (
+        "fault", "channel", "kind", "what was done", "held, s", "noticed", "after, s", "processing after, s",
+        "whole after, s", "healed by", "problem",
+    )  # fmt: skip
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        "<!doctype html><meta charset=utf-8><title>Faults</title><style>body{font:14px sans-serif;margin:2em}"
+        "table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:3px 6px;"
+        "text-align:left;vertical-align:top}</style><h1>A campaign of faults</h1>"
+        "<table><tr><th>figure<th>here<th>bar<th>holds</tr>" + summary + "</table>"
+        "<ul>" + wrong + "</ul><h2>Every fault</h2><table><tr>"
+        + "".join(f"<th>{head}" for head in heads) + "</tr>" + "".join(rows) + "</table>"
+    )  # fmt: skip
+
+
+def _s(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def medians(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The median time until processing again, by kind."""
+    found: dict[str, list[float]] = {}
+    for o in outcomes:
+        if o.processing_after_s is not None:
+            found.setdefault(o.kind, []).append(o.processing_after_s)
+    return {kind: statistics.median(times) for kind, times in found.items()}
