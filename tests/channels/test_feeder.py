@@ -117,3 +117,30 @@ def test_a_feeder_that_is_stopped_while_the_disk_is_full_counts_what_is_written(
     calls = iter(range(1000))
 
     assert run([folder], 2.0, stopped=lambda: next(calls) >= 8) == len(read_results(folder)) == 15
+
+
+def numbered(source):
+    """What `records` may name: remembers how many it has made."""
+    made = []
+
+    def columns(first, instants_s):
+        made.extend(instants_s)
+        return [{"place": f"{source} {len(made)}", "raw": b"\x00\xff"} for _ in instants_s]
+
+    return columns
+
+
+def test_a_function_makes_the_columns_and_sees_every_batch_also_where_a_feeder_goes_on(tmp_path):
+    folder = tmp_path / "orders" / "unit"
+    calls = iter(range(1000))
+    clock = Clock()
+    for stopped in (lambda: next(calls) >= 7, lambda: False):
+        feed(
+            "orders", CONSTANT, "place string, raw binary", [folder], 1000.0, 2.0, lambda: clock.now_s, clock.wait,
+            stopped, "tests.channels.test_feeder:numbered",
+        )  # fmt: skip
+    records = read_results(folder)
+    assert len(records) == 100
+    assert records[-1]["place"] == "orders 100"
+    assert records[0]["raw"] == "AP8="
+    assert "number" not in records[0]

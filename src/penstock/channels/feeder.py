@@ -8,6 +8,7 @@ whatever arrives at a sink can be reconciled exactly. The source time is the ins
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import math
 import signal
@@ -18,7 +19,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.channels.batches import last_batch, publish
+from penstock.channels.sinks import load_function
 from penstock.clock import WallClock
 from penstock.errors import ConfigurationError
 from penstock.machine.files import written
@@ -65,6 +70,39 @@ def generated_columns(schema: str) -> list[tuple[str, Callable[[str, int], Any]]
     return columns
 
 
+Made = Callable[[int, NDArray[np.float64]], Sequence[Mapping[str, Any]]]
+"""(the first record's number, the instants in seconds since the start) to the columns of each record."""
+
+
+def filled(schema: str) -> Made:
+    """Columns filled by their type."""
+    columns = generated_columns(schema)
+
+    def fill(first: int, instants_s: NDArray[np.float64]) -> list[dict[str, Any]]:
+        return [
+            {name: value(name, first + offset) for name, value in columns}
+            for offset in range(len(instants_s))
+        ]
+
+    return fill
+
+
+def made_by(reference: str, source: str) -> Made:
+    """What the user's `module:function` gives for a source: it is called once, with the source's name.
+
+    What it gives back is called with every tenth of a second that has records, in order from the first, also
+    by a feeder that goes on where another was. Bytes become base64, which Spark reads back as binary.
+    """
+    made: Made = load_function(reference, f"source {source}, records")(source)
+    return made
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise ConfigurationError(f"a record's column cannot be written as JSON: {type(value).__name__}")
+
+
 def feed(
     source: str,
     workload: Choice,
@@ -75,15 +113,17 @@ def feed(
     now_s: Callable[[], float] = time.time,
     wait: Callable[[float], None] = time.sleep,
     stopped: Callable[[], bool] = lambda: False,
+    records: str | None = None,
 ) -> int:
     """Write records until the workload, the duration or `stopped` ends it; gives back how many there were.
 
-    Started again with the same `started_s`, it goes on after the last batch it had written.
+    Started again with the same `started_s`, it goes on after the last batch it had written. `records` names
+    what makes the columns (see `made_by`); without it they are filled by their type.
     """
     pattern = make_workload(workload)
     lengths = [length for length in (pattern.duration_s(), duration_s) if length is not None]
     end_s = min(lengths) if lengths else float("inf")
-    columns = generated_columns(schema)
+    made = filled(schema) if records is None else made_by(records, source)
     arrivals = ArrivalStream(pattern)
     scratch = folders[0].parent
     done_batches = min((last_batch(folder) for folder in folders), default=-1)
@@ -102,17 +142,19 @@ def feed(
         if (delay_s := started_s + until_s - now_s()) > 0:
             wait(delay_s)
         instants_s = arrivals.until(until_s)
+        # Also for batches that are there already: who makes records may remember those before.
+        columns = made(number, instants_s) if len(instants_s) else ()
         if len(instants_s) and batch_id > done_batches:
             lines = []
-            for offset, instant_s in enumerate(instants_s):
+            for offset, (instant_s, own) in enumerate(zip(instants_s, columns, strict=True)):
                 record = {
                     "record_id": f"{source}-{number + offset:09d}",
                     "source_time": datetime.fromtimestamp(
                         started_s + float(instant_s), timezone.utc
                     ).isoformat(timespec="microseconds"),
                 }
-                record.update({name: value(name, number + offset) for name, value in columns})
-                lines.append(json.dumps(record))
+                record.update(own)
+                lines.append(json.dumps(record, default=_as_text))
             text = "\n".join(lines) + "\n"
             while not (published := _published(text, len(lines), folders, batch_id)) and not stopped():
                 wait(FULL_S)
@@ -145,6 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write records at the pace of a workload.")
     parser.add_argument("specification", type=Path)
     given = json.loads(parser.parse_args(arguments).specification.read_text())
+    if given.get("code"):
+        sys.path.insert(0, given["code"])
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: ended.append(received))
@@ -157,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given["duration_s"],
         now_s=WallClock(given.get("anchor_s")).now_s,
         stopped=lambda: bool(ended),
+        records=given.get("records"),
     )
     return 0
 

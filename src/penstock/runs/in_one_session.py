@@ -168,7 +168,14 @@ def run_locally(
     try:
         run.start()
         started_s = time.time()
-        start_feeders(feeders, topology, run.folders, started_s, duration_s)
+        start_feeders(
+            feeders,
+            topology,
+            run.folders,
+            started_s,
+            duration_s,
+            code=None if code is None else str(code.resolve()),
+        )
         sources = tuple(generated_sources(topology))
         with contextlib.suppress(KeyboardInterrupt):
             while True:

@@ -93,7 +93,7 @@ class Run:
             address=own_address(self.topology),
         )
         self.clusters = Clusters(self.topology, self.hosts)
-        self.feed = feed or Feed(plan.name, self.topology, folder.units, plan.duration_s)
+        self.feed = feed or Feed(plan.name, self.topology, folder.units, plan.duration_s, plan.code)
         self.progress = Progress(self.topology)
         self.drivers = Drivers(plan.name, folder.units)
         self.plane = SparkPlane(units, self.drivers, self._specification, self.clock, self.progress.heard)

@@ -41,8 +41,15 @@ class Feed:
     """The sources of one run. `launch` may be overridden by whoever makes records in another way."""
 
     def __init__(
-        self, run: str, topology: Topology, folders: RunFolders, duration_s: float | None = None
+        self,
+        run: str,
+        topology: Topology,
+        folders: RunFolders,
+        duration_s: float | None = None,
+        code: str | None = None,
     ) -> None:
+        self.code = code
+        """The folder of the functions that make records."""
         self.topology = topology
         self.folders = folders
         self.duration_s = duration_s
@@ -75,6 +82,7 @@ class Feed:
             self.duration_s,
             sources,
             clock_of(self.folders.root).anchor_s,
+            self.code,
         )
 
     def take_up(self, now_s: float, *, adopted: bool) -> str | None:
@@ -190,10 +198,12 @@ def start_feeders(
     duration_s: float | None,
     only: Collection[str] | None = None,
     anchor_s: float | None = None,
+    code: str | None = None,
 ) -> None:
     """Start a feeder for every generated source (or `only` some); again they go on where they were.
 
-    `anchor_s` is that of the run's clock, which feeders then follow.
+    `anchor_s` is that of the run's clock, which feeders then follow. `code` is the folder of the functions
+    that make records.
     """
     for source, units in generated_sources(topology).items():
         if only is not None and source not in only:
@@ -208,6 +218,8 @@ def start_feeders(
             "started_s": started_s,
             "duration_s": duration_s,
             "anchor_s": anchor_s,
+            "records": found.records,
+            "code": code,
         }
         folders.root.mkdir(parents=True, exist_ok=True)
         file: Path = folders.root / f"feeder-{source}.json"

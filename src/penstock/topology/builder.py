@@ -43,7 +43,7 @@ class TopologyBuilder:
         self._settings: dict[str, Any] = {}
 
     def source(self, name: str, **keys: Any) -> TopologyBuilder:
-        """Add a source; keys: function, workload, schema, share."""
+        """Add a source; keys: function, workload, schema, share, records."""
         return self._add("sources", name, keys)
 
     def operator(self, name: str, *inputs: str, **keys: Any) -> TopologyBuilder:

@@ -91,6 +91,12 @@ SOURCE_KEYS = (
     Key("workload", "workload", WORKLOAD, "the arrival pattern of a simulated run (`penstock workloads`)"),
     Key("schema", "schema", TEXT, "the records' columns as a Spark DDL string"),
     Key("share", "share", NUMBER, "records emitted for every record of the workload"),
+    Key(
+        "records",
+        "records",
+        TEXT,
+        "`module:function` making the columns of generated records; by default they are filled by type",
+    ),
 )
 OPERATOR_KEYS = (
     Key("inputs", "inputs", NAMES, "the sources and operators whose records it takes; required"),

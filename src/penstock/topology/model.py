@@ -60,6 +60,8 @@ class Source:
     """The records' columns as a Spark DDL string."""
     share: float = 1.0
     """Records this source emits for every record of the workload."""
+    records: str | None = None
+    """`module:function` that makes the columns of generated records; by default they are filled by type."""
 
 
 @dataclass(frozen=True, slots=True)

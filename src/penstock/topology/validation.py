@@ -187,6 +187,7 @@ class _Finder:
         for source in self.topology.sources:
             path, what = ("sources", source.name), f'source "{source.name}"'
             self._function((*path, "function"), f"{what}, function", source.function)
+            self._function((*path, "records"), f"{what}, records", source.records)
             self.findings.positive((*path, "share"), f"{what}, share", source.share, MOST_RATIO)
             if source.workload is not None:
                 self._choice((*path, "workload"), what, source.workload, self.known.workloads)
