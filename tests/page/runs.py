@@ -18,19 +18,26 @@ from penstock.simulator import SimulationSettings, simulate
 from penstock.simulator.plane import SimulatedPlane
 from penstock.simulator.run import simulated_result
 from penstock.topology.model import Choice, LoopSettings, Topology
+from penstock.workload.arrivals import Process
 from tests.builders import a_site, a_topology
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
 
 
 def a_finished_run(
-    folder: Path, *, policy: str = "rate", minutes: float = 90.0, topology: Topology | None = None
+    folder: Path,
+    *,
+    policy: str = "rate",
+    minutes: float = 90.0,
+    topology: Topology | None = None,
+    process: Process = "regular",
 ) -> Path:
     """A simulated run with its journal, summary and report."""
     chosen = topology or with_choices(load(EXAMPLES / "edge_and_cloud.yaml"), policy=Choice(policy))
     folder.mkdir(parents=True)
     with Journal(folder / "journal.db", chosen.name, buffered=True) as journal:
-        result = simulate(chosen, SimulationSettings(seed=1), duration_s=60 * minutes, journal=journal)
+        settings = SimulationSettings(seed=1, process=process)
+        result = simulate(chosen, settings, duration_s=60 * minutes, journal=journal)
         write_run_report(folder, chosen, result, journal)
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import time
 from decimal import Decimal
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.controller.journal.tables import BESIDE
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.leases import Charge, Lease
 from penstock.page import film as film_module
 from penstock.page.film import Place, Reader
 from penstock.page.money import Hosted, spent
 from penstock.page.shown import Shown
+from penstock.topology.model import Choice
 from tests.builders import a_topology
 from tests.page.runs import PacedSimulation, a_finished_run, many_units
 
@@ -134,3 +137,28 @@ def test_a_host_used_half_the_time_by_a_quarter_of_its_cores_is_an_eighth_used()
 def test_a_folder_without_a_run_is_told_in_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="expected a run's folder"):
         Shown(tmp_path)
+
+
+def test_a_filtered_unit_has_what_was_read_beside_what_was_decided_on(tmp_path: Path) -> None:
+    topology = a_topology(units=("work",), policy=Choice("rate"), filter=Choice("kalman"))
+    run = a_finished_run(tmp_path / "run", minutes=20, topology=topology, process="poisson")
+    film, _ = Shown(run).film()
+    seen = film["delta"]["observed"]["work"]
+    assert {len(column) for column in seen.values()} == {len(seen["at"])}
+    both = [(read, cpu) for read, cpu in zip(seen["cpu_read"], seen["cpu"], strict=True) if read is not None]
+    assert any(read != cpu for read, cpu in both)
+    assert any(value is not None for value in seen["in_filtered"])
+
+
+def test_a_journal_from_before_the_filters_other_side_is_shown_without_it(run: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run, old)
+    with sqlite3.connect(old / "journal.db") as journal:
+        for name in BESIDE:
+            journal.execute(f"alter table observation drop column {name}")
+    journal.close()
+    shown = Shown(old)
+    seen = shown.film()[0]["delta"]["observed"]["reduce"]
+    assert "cpu_read" not in seen
+    assert seen["cpu"] == Shown(run).film()[0]["delta"]["observed"]["reduce"]["cpu"]
+    assert shown.moment(600.0)["seen"][0]["cpu_read_ratio"] is None

@@ -87,6 +87,7 @@ class Filtering:
         mean, number = _known_means(estimates.values, first)
         # The mean of n independent estimates has the mean variance divided by n.
         std = np.sqrt(_known_means(estimates.variances, first)[0] / np.maximum(number, 1))
+        seen = _known_means(values, first)[0].tolist()
         notices = list(estimates.notices)
         trusted = np.logical_or.reduceat(estimates.trusted, first).tolist()
         for row, (measurement, ratios, stds) in enumerate(
@@ -99,6 +100,8 @@ class Filtering:
                 _known(stds[0]),
                 _known(stds[1]),
                 trusted[row],
+                cpu_read_ratio=_known(seen[row][0]),
+                memory_read_ratio=_known(seen[row][1]),
             )
             if not self._trusted.get(measurement.unit, False):
                 notices.extend(self._beginning(measurement.unit, chosen.name, trusted[row]))

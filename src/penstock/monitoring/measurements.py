@@ -81,6 +81,9 @@ class Signal:
     """False while the filter is still starting up or was just reset."""
     raw: Measurement | None = None
     """The measurement as it was taken, where the filter smoothed what its policy decides on."""
+    cpu_read_ratio: float | None = None
+    """Mean CPU utilisation as it was read, where `cpu_ratio` is a filter's estimate."""
+    memory_read_ratio: float | None = None
 
     @property
     def taken(self) -> Measurement:

@@ -38,9 +38,13 @@ COLUMNS = {
     "in": "arrived", "out": "processed", "emitted": "emitted", "waiting": "waiting", "duration": "duration_s",
     "p95": "duration_p95_s", "p99": "duration_p99_s", "latency": "latency_s", "cpu": "cpu_ratio",
     "cpu_std": "cpu_std", "instances": "instances", "running": "running",
+    "cpu_read": "cpu_read_ratio", "in_filtered": "arrived_filtered", "waiting_filtered": "waiting_filtered",
+    "duration_filtered": "duration_filtered_s",
 }  # fmt: skip
-"""What of an observation a film shows, by the name it has there; the first three are rates."""
-_RATES = ("in", "out", "emitted")
+"""What of an observation a film shows, by the name it has there."""
+OPTIONAL = ("cpu_read", "in_filtered", "waiting_filtered", "duration_filtered")
+"""Left out of a film where a unit has none of it, as without a filter."""
+_RATES = ("in", "out", "emitted", "in_filtered")
 _COUNTS = ("waiting", "instances", "running")
 _CHARGE = ("at_s", "host", "units", "amount", "reason")
 
@@ -66,6 +70,7 @@ class Reader:
             connect_args={"check_same_thread": False},
         )
         self._run = ""
+        self._present: frozenset[str] = frozenset()
 
     @property
     def run(self) -> str:
@@ -99,7 +104,8 @@ class Reader:
     def rows(self, table: sa.Table, *conditions: Any) -> list[dict[str, Any]]:
         """Rows of this run that fulfil all conditions, oldest first."""
         with self._reading() as connection:
-            chosen = sa.select(table).where(table.c.run == self.run, *conditions).order_by(table.c.id)
+            columns = self._observation(connection) if table is OBSERVATIONS else table.c
+            chosen = sa.select(*columns).where(table.c.run == self.run, *conditions).order_by(table.c.id)
             return [dict(row._mapping) for row in connection.execute(chosen)]
 
     # -- inside ----------------------------------------------------------------------------------
@@ -112,6 +118,13 @@ class Reader:
         except SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             raise ConfigurationError(f"cannot read the journal {self.file}: {cause}") from error
+
+    def _observation(self, connection: sa.Connection) -> list[Any]:
+        """The columns of an observation; NULL for those that came after the journal was written."""
+        if not self._present:
+            found = sa.inspect(connection).get_columns(OBSERVATIONS.name)
+            self._present = frozenset(column["name"] for column in found)
+        return [c if c.name in self._present else sa.null().label(c.name) for c in OBSERVATIONS.c]
 
     def _new(self, place: Place, table: sa.Table) -> list[Any]:
         return [table.c.run == self.run, table.c.id > place.ids.get(table.name, 0)]
@@ -146,7 +159,8 @@ class Reader:
             _add(found, connection.execute(self._hours()))
         c = OBSERVATIONS.c
         if count <= MOST_ROWS:
-            values = [c.at_s, c.interval_s, *(c[name] for name in COLUMNS.values())]
+            present = {column.name: column for column in self._observation(connection)}
+            values = [c.at_s, c.interval_s, *(present[name] for name in COLUMNS.values())]
             _add(found, connection.execute(_shown_values(c.unit, *values).where(*new).order_by(c.id)))
         else:
             _add(found, connection.execute(self._thinned(connection, new, count)))
@@ -169,8 +183,11 @@ class Reader:
         step_s = max(1.0, (end_s - start_s) * units / (MOST_ROWS / 2))
         bin_number = sa.cast((c.at_s - start_s) / step_s, sa.Integer)
         summed = {"interval_s", *(COLUMNS[name] for name in _RATES)}
+        present = {column.name: column for column in self._observation(connection)}
         columns = [
-            (sa.func.sum if name in summed else sa.func.max if name == "waiting" else sa.func.avg)(c[name])
+            (sa.func.sum if name in summed else sa.func.max if name == "waiting" else sa.func.avg)(
+                present[name]
+            )
             for name in COLUMNS.values()
         ]
         return (
@@ -232,9 +249,15 @@ def _add(found: dict[str, dict[str, list[Any]]], result: Any) -> None:
     for row in result.cursor.fetchall():  # without what SQLAlchemy makes of each row
         by_unit.setdefault(row[0], []).append(row)
     for unit, members in by_unit.items():
-        columns = found.setdefault(unit, {"at": [], "step": [], **{name: [] for name in COLUMNS}})
+        columns = found.setdefault(unit, {"at": [], "step": []})
+        before = len(columns["at"])
         for name, column in zip(("at", "step", *COLUMNS), list(zip(*members, strict=True))[1:], strict=True):
-            columns[name] += column
+            if name in OPTIONAL and name not in columns and column.count(None) == len(column):
+                continue
+            columns.setdefault(name, [None] * before).extend(column)
+        for name, known in columns.items():
+            if len(known) < len(columns["at"]):
+                known += [None] * (len(columns["at"]) - len(known))
 
 
 def _where(payload: str) -> str | None:

@@ -11,10 +11,19 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from penstock.controller.journal.tables import ENACTED_INDEX, LEASE_INDEX, LEASES, METADATA, SCHEMA, TICKS
+from penstock.controller.journal.tables import (
+    BESIDE,
+    ENACTED_INDEX,
+    LEASE_INDEX,
+    LEASES,
+    METADATA,
+    OBSERVATIONS,
+    SCHEMA,
+    TICKS,
+)
 from penstock.errors import JournalError
 
-VERSION = 2
+VERSION = 3
 """The version of the tables in `tables`."""
 _LOCK = 0x70656E73
 """A number of our own for PostgreSQL's advisory locks: one process at a time makes or changes tables."""
@@ -72,5 +81,12 @@ def _from_1(connection: sa.Connection) -> None:
     ENACTED_INDEX.create(connection)
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1,)
+def _from_2(connection: sa.Connection) -> None:
+    """Add what a filter was given, or gave, beside what an observation holds of it."""
+    present = {column["name"] for column in sa.inspect(connection).get_columns(OBSERVATIONS.name)}
+    for name in (name for name in BESIDE if name not in present):
+        connection.exec_driver_sql(f"ALTER TABLE {OBSERVATIONS.name} ADD COLUMN {name} FLOAT")
+
+
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1, _from_2)
 """How to come from version n to n + 1, in order. Tables that change later need their old form written out."""

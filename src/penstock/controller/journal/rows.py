@@ -98,7 +98,20 @@ def observation_row(
         m.duration_s, m.duration_p95_s, m.duration_p99_s, m.service_s, m.arrival_cv, m.service_cv,
         m.latency_s, m.latency_p95_s, signal.cpu_ratio, signal.memory_ratio, signal.cpu_std,
         signal.memory_std, signal.trusted, instances.get(m.unit, 0), running.get(m.unit, 0),
+        signal.cpu_read_ratio, signal.memory_read_ratio, *_decided_on(signal),
     )  # fmt: skip
+
+
+def _decided_on(signal: Signal) -> tuple[float | None, float | None, float | None]:
+    """Arrivals, queue and duration as the policy saw them; None where a filter left them alone."""
+    if signal.raw is None:
+        return None, None, None
+    seen, taken = signal.measurement, signal.raw
+    return (
+        None if seen.arrived == taken.arrived else seen.arrived,
+        None if seen.waiting == taken.waiting else seen.waiting,
+        None if seen.duration_s == taken.duration_s else seen.duration_s,
+    )
 
 
 _MEASURED = (

@@ -24,6 +24,11 @@ def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
     return table
 
 
+BESIDE = (
+    "cpu_read_ratio", "memory_read_ratio", "arrived_filtered", "waiting_filtered", "duration_filtered_s",
+)  # fmt: skip
+"""The other side of what a filter changed: utilisation as it was read, where the row has the estimate; what
+the policy decided on, where the row has what was measured. NULL where no filter was between them."""
 TICKS = _table(
     "tick",
     sa.Column("decided", sa.Boolean, nullable=False),
@@ -48,6 +53,7 @@ OBSERVATIONS = _table(
     sa.Column("trusted", sa.Boolean, nullable=False),
     sa.Column("instances", sa.Integer),
     sa.Column("running", sa.Integer),
+    *(sa.Column(name, sa.Float) for name in BESIDE),
 )  # fmt: skip
 HEALTH = sa.case(
     (

@@ -1,6 +1,8 @@
 // A run as data: columns of what was observed, decisions, lives, leases. What a view shows at an instant is
 // found here, whether the instant is past or present.
 
+// What a film leaves out of a unit where there is none of it.
+const OPTIONAL = ["cpu_read", "in_filtered", "waiting_filtered", "duration_filtered"];
 const THERE = new Set(["starting", "running", "retiring"]);
 export const LEVELS = { kept: "within its SLO", near: "up to twice its SLO", late: "more than twice its SLO", unknown: "nothing measured" };
 export const MARKS = { kept: "✓", near: "~", late: "✕", unknown: "?" };
@@ -64,7 +66,8 @@ export class Film {
       let done = own.done.at(-1) ?? 0, late = own.late.at(-1) ?? 0;
       for (let i = 0; i < columns.at.length; i++) {
         if (columns.at[i] <= last) continue;
-        for (const name in columns) own[name].push(columns[name][i]);
+        for (const name in columns) (own[name] ??= own.at.slice(0, own.done.length).map(() => null)).push(columns[name][i]);
+        for (const name of OPTIONAL) if (own[name] && !(name in columns)) own[name].push(null);
         const records = columns.out[i] * columns.step[i];
         done += records; late += records * lateShare(columns.duration[i], columns.p95[i], columns.p99[i], slo);
         own.done.push(done); own.late.push(late);

@@ -55,25 +55,35 @@ export class Why {
     const line = (column, more = {}) => units.flatMap((name, i) => (film.seen[name] ? [{ label: name, at: film.seen[name].at, values: film.seen[name][column], colour: colour(i), ...more }] : []));
     charts.add({ title: "Decisions", height: 150, marks: KINDS.map(kindWord), zero: false, click: (at) => this.nearest(at), series: this.markers(), note: film.names.length > units.length && !this.unit ? `lines below: the ${units.length} of ${film.names.length} units with most waiting` : "" });
     if (many) this.charts.append(charts.legend(units.map((label, i) => ({ label, colour: colour(i) }))));
-    charts.add({ title: "Load", unit: "/s", named: !many, series: [...line("in", { step: true }), ...this.band()] });
-    charts.add({ title: "Waiting records", whole: true, named: !many, series: line("waiting") });
+    charts.add({ title: "Load", unit: "/s", named: !many, note: this.filterNote("in_filtered"), series: [...line("in", { step: true, ...this.taken("in_filtered") }), ...this.smooth("in_filtered"), ...this.band()] });
+    charts.add({ title: "Waiting records", whole: true, named: !many, note: this.filterNote("waiting_filtered"), series: [...line("waiting", this.taken("waiting_filtered")), ...this.smooth("waiting_filtered")] });
     charts.add({ title: "Instances", whole: true, named: !many, series: this.unit ? [...line("instances", { step: true, label: "wanted", dash: [5, 4] }), ...line("running", { step: true, label: "running", colour: COLOURS[2] })] : line("instances", { step: true }) });
     charts.add({ title: "Hosts", height: 100, whole: true, series: [{ label: "leased", at: film.ticks.at, values: film.ticks.hosts, colour: COLOURS[0], step: true }, { label: "up", at: film.ticks.at, values: film.ticks.up, colour: COLOURS[2], step: true }] });
     const ratio = (name, column) => film.seen[name][column].map((value) => (value === null ? null : Math.max(0.01, value / film.units[name].slo)));
-    charts.add({ title: "Duration as a multiple of the SLO", log: true, line: 1, named: !many, series: units.flatMap((name, i) => (film.seen[name] ? [{ label: this.unit ? "mean" : name, at: film.seen[name].at, values: ratio(name, "duration"), colour: colour(i) }, ...(this.unit ? [{ label: "95th percentile", at: film.seen[name].at, values: ratio(name, "p95"), colour: COLOURS[5], thin: true }] : [])] : [])) });
+    charts.add({ title: "Duration as a multiple of the SLO", log: true, line: 1, named: !many, series: units.flatMap((name, i) => (film.seen[name] ? [{ label: this.unit ? "mean" : name, at: film.seen[name].at, values: ratio(name, "duration"), colour: colour(i) }, ...(this.has("duration_filtered") ? [{ label: "mean, filtered", at: film.seen[name].at, values: film.seen[name].duration_filtered.map((value, k) => (value === null ? null : Math.max(0.01, value / film.units[name].slo))), colour: COLOURS[2] }] : []), ...(this.unit ? [{ label: "95th percentile", at: film.seen[name].at, values: ratio(name, "p95"), colour: COLOURS[5], thin: true }] : [])] : [])) });
     if (this.unit) charts.add({ title: "Age of records at the end, from their source on", unit: " s", height: 100, series: line("latency", { label: "mean latency" }) });
-    charts.add({ title: "CPU: filtered signal", named: !many, series: this.cpu(units, line), note: this.unit && film.units[this.unit].filter !== "none" ? `filter ${film.units[this.unit].filter}; the band is one standard deviation of its estimate` : "" });
+    charts.add({ title: "CPU", named: !many, series: this.cpu(units, line), note: !this.unit ? "" : film.units[this.unit].filter === "none" ? "as it was read: this unit has no filter" : `filter ${film.units[this.unit].filter}; the band is one standard deviation of its estimate` });
     charts.zoom(this.range);
     charts.point(this.opened);
     this.fill();
   }
 
+  // What was measured is drawn thin beside what a filter made of it, where one did.
+  has(column) { return this.unit && this.film.seen[this.unit]?.[column]; }
+  taken(column) { return this.has(column) ? { label: "measured", colour: COLOURS[6], thin: true } : {}; }
+  smooth(column) {
+    if (!this.has(column)) return [];
+    const own = this.film.seen[this.unit], plain = own[column.replace("_filtered", "")];
+    return [{ label: "filtered: what the policy saw", at: own.at, values: own[column].map((value, i) => value ?? plain[i]), colour: COLOURS[0] }];
+  }
+  filterNote(column) { return this.has(column) ? `filter ${this.film.units[this.unit].filter}` : ""; }
+
   cpu(units, line) {
     if (!this.unit) return line("cpu");
     const own = this.film.seen[this.unit];
     if (!own) return [];
-    const raw = own.cpu_raw?.some((value) => value !== null) ? [{ label: "raw", at: own.at, values: own.cpu_raw, colour: COLOURS[6], thin: true }] : [];
-    const mean = { label: "filtered", at: own.at, values: own.cpu, colour: COLOURS[0] };
+    const raw = own.cpu_read ? [{ label: "as it was read", at: own.at, values: own.cpu_read, colour: COLOURS[6], thin: true }] : [];
+    const mean = { label: raw.length ? "filtered" : "CPU", at: own.at, values: own.cpu, colour: COLOURS[0] };
     if (!own.cpu_std.some((value) => value !== null)) return [...raw, mean];
     const moved = (sign) => own.cpu.map((value, i) => (value === null || own.cpu_std[i] === null ? null : value + sign * own.cpu_std[i]));
     return [...raw, { label: "", at: own.at, values: moved(-1), colour: COLOURS[0], thin: true, hidden: true, band: true }, { label: "", at: own.at, values: moved(1), colour: COLOURS[0], thin: true, hidden: true }, mean];
