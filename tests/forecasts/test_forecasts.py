@@ -98,6 +98,36 @@ def test_the_quantiles_hold_on_what_comes_next():
     assert 0.02 < above / 490 < 0.09
 
 
+def with_crowds(*begins: int):
+    rates = 50.0 * np.exp(np.random.default_rng(3).normal(0, 0.005, 700))
+    for begin in begins:
+        rates[begin : begin + 20] *= 2.5
+    return a_load(rates)
+
+
+def test_a_crowd_that_came_once_is_no_reason_to_wait_for_another():
+    """Neither at the end of a lead time nor within the next hour."""
+    once, twice = outlook_of(with_crowds(400), 2), outlook_of(with_crowds(400, 500), 2)
+    assert once.ways_per_s[-1, 1] < 55.0 < 100.0 < twice.ways_per_s[-1, 1]
+    assert once.peaks_per_s[-2, -1] < 55.0 < 100.0 < twice.peaks_per_s[-2, -1]
+
+
+def test_a_crowd_that_has_just_been_is_remembered():
+    assert outlook_of(with_crowds(670), 2).ways_per_s[-1, 1] > 60.0
+
+
+def test_a_load_that_something_bounds_is_not_taken_to_go_beyond_it():
+    steps = np.random.default_rng(5).integers(-1, 2, 700)
+    level, rates = 4, []
+    for step in steps:
+        level = int(np.clip(level + step, 1, 7))
+        rates.append(10.0 * level)
+    bounded = outlook_of(a_load([*rates, 70.0]), 2)
+    rising = 50.0 * 1.01 ** np.cumsum(np.abs(steps))
+    assert bounded.ways_per_s.max() == pytest.approx(70.0)
+    assert outlook_of(a_load(rising), 2).ways_per_s[:, 1].max() > 1.005 * rising[-1]
+
+
 def test_a_peak_is_never_below_what_the_load_reaches():
     rates = 50.0 + np.random.default_rng(2).normal(0, 4, 400)
     found = outlook_of(a_load(rates), 2)

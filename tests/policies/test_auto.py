@@ -15,11 +15,12 @@ from penstock.fleet.deployment import Deployment
 from penstock.forecasts.record import Load
 from penstock.monitoring.measurements import InstanceReading
 from penstock.policies.auto import Auto
-from penstock.policies.auto_account import Account, account_of, worth_of_late
+from penstock.policies.auto_account import Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import Ability, Future, late_records
 from penstock.policies.auto_choice import Prices, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
-from penstock.policies.view import Lesson, View
+from penstock.policies.auto_moves import LOOKED_BACK, RESCALE_BINS, charged_bins, moves_of, plain_moves
+from penstock.policies.view import Lesson, ScalingEvent, View
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
     Choice,
@@ -63,6 +64,14 @@ def test_the_account_counts_what_may_still_be_late_in_seconds_of_load():
     account = account_of(a_load([10.0] * 60, late=0.004), 0.99)
     assert account.kept == pytest.approx(0.996)
     assert account.balance_s == pytest.approx(0.006 * 3600)
+
+
+def test_a_backlog_is_late_before_it_is_finished():
+    assert backlog_s(10.0, 40.0, 30.0, 1.0, 60.0, 300.0) == 0.0
+    assert backlog_s(1000.0, 40.0, 30.0, 1.0, 60.0, 300.0) == pytest.approx(100.0)
+    assert backlog_s(1000.0, 30.0, 30.0, 1.0, 60.0, 300.0) == pytest.approx(360.0)
+    load = a_load([10.0] * 60)
+    assert account_of(load, 0.99, 30.0).balance_s == pytest.approx(account_of(load, 0.99).balance_s - 30.0)
 
 
 def test_what_was_late_more_than_a_day_ago_is_forgiven():
@@ -128,8 +137,45 @@ def test_a_long_minimum_makes_a_short_peak_not_worth_a_lease():
 def test_what_is_needed_again_soon_is_kept():
     future = a_future(load=10.0, count=12)
     calm, rising = np.full((2, 3), 10.0), np.array([[10.0, 22.0, 22.0], [10.0, 22.0, 22.0]])
-    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm).count == 8
-    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, rising).count == 12
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm, 10.0).count == 8
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, rising, 10.0).count == 12
+
+
+def test_a_forecast_of_less_takes_nothing_from_what_the_present_needs():
+    future = a_future(load=6.0, count=12)
+    far = np.full((2, 3), 6.0)
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, far, 6.0).count == 4
+    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, far, 14.0).count == 8
+
+
+def test_what_is_held_above_the_load_is_asked_for_before_the_load_is_there():
+    future = a_future(load=10.0, count=12)
+    swinging = np.array([[10.0, 14.0, 14.0], [10.0, 14.0, 14.0]])
+    for headroom, count in ((1.0, 8), (1.2, 12)):
+        found = fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, swinging, 10.0, headroom)
+        assert found.count == count
+
+
+# -- what a move is charged ------------------------------------------------------------------------
+
+
+def test_the_plain_rule_follows_swings_and_leaves_noise_alone():
+    assert plain_moves([10.0, 10.9, 9.2, 10.5] * 50, 2.0) == 0
+    assert plain_moves([10.0, 18.0, 10.0], 2.0) == pytest.approx(10.0)
+
+
+def test_who_moved_more_than_the_plain_rule_is_charged_more():
+    assert charged_bins(0, 0) == pytest.approx(RESCALE_BINS)
+    assert charged_bins(40, 20) > RESCALE_BINS > charged_bins(20, 40)
+
+
+def test_only_moves_of_late_are_counted():
+    view = a_view(signals={"a": [a_signal()]})
+    events = [
+        ScalingEvent(NOW_S - at_s, kind, "a", "a-1")
+        for at_s, kind in ((60.0 * LOOKED_BACK, "StartInstance"), (120.0, "StartInstance"), (60.0, "Hold"))
+    ]
+    assert moves_of(replace(view, history=tuple(events)), 60.0) == {"a": 1}
 
 
 # -- lessons ---------------------------------------------------------------------------------------

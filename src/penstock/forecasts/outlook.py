@@ -48,6 +48,14 @@ CAREFUL_STEP = 0.04
 """How far the logarithm of a load is taken to move in one bin before anything is known of it."""
 BEYOND = 1.25
 """No way is higher than so many times the highest load of the record."""
+NEAR_HIGHEST = 0.85
+"""A load of at least this share of its highest so far is near it."""
+EPISODE = 15
+"""Errors within so many bins of the worst one belong to the same episode."""
+RECENT_EPISODE = 30
+"""An episode that is over for so many bins may be forgiven."""
+LONG = 240
+"""Bins that must be known before an episode is called the only one."""
 ENOUGH = 30
 """Movements that must be known before the careful guess is given up."""
 
@@ -121,9 +129,20 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     if by_share:
         ways, peaks = np.exp(ways), np.exp(peaks)
     # Shares seen at a low load would make a high one grow without end.
-    highest = BEYOND * max(float(load.rate_per_s.max()), float(newest[-1]))
+    highest = _beyond(rate, floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
     ways, peaks = (np.clip(found, floor, highest) for found in (ways, peaks))
     return Outlook(load.bin_s, ways, peaks, best.name, max(0, len(actual) - 1))
+
+
+def _beyond(rate: Floats, floor: float) -> float:
+    """How far a load that is near its highest goes beyond it: not at all where something bounds it."""
+    highest = np.maximum(np.maximum.accumulate(rate), floor)
+    bins = np.arange(2 * ENOUGH, len(rate) - NEAR // 2)
+    bins = bins[rate[bins] >= NEAR_HIGHEST * highest[bins]]
+    if len(bins) < ENOUGH:
+        return BEYOND
+    followed = rate[bins[:, None] + np.arange(1, NEAR // 2 + 1)].max(axis=1)
+    return float(np.clip(np.quantile(followed / highest[bins], QUANTILES[-1]), 1.0, BEYOND))
 
 
 def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) -> bool:
@@ -209,6 +228,22 @@ def _ways(line: Line, actual: Floats, careful_step: float) -> tuple[Floats, Floa
     return found[0], found[1]
 
 
+def _forgive(errors: Floats, bins: Ints, distances: Ints, count: int) -> None:
+    """Leave out how far the worst episode stands above all others, once it is over, in place.
+
+    What happened once in so long a time may have been chance: a flash crowd is no reason to be ready for
+    another one ever after. What happened twice is how this load moves.
+    """
+    if count < LONG:
+        return
+    worst = bins[errors.argmax(axis=1)]
+    inside = np.abs(bins[:, None] - worst[:, None, :]) <= distances + EPISODE
+    others = np.where(inside, -np.inf, errors).max(axis=1)
+    over = np.isfinite(others) & (worst + distances < count - RECENT_EPISODE)
+    highest = np.where(over, others, np.inf)
+    np.minimum(errors, highest[:, None, :], out=errors)
+
+
 def _known_columns(count: int) -> int:
     """Distances of which a record of so many bins tells enough."""
     return sum(1 for ahead in AHEAD if count - ahead >= max(2, min(ahead, ENOUGH)))
@@ -225,6 +260,7 @@ def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
     at = DISTANCES[columns] - 1
     reached = np.stack([followed[:, at], np.maximum.accumulate(followed, axis=1)[:, at]])
     errors = reached - line.at(bins[:, None], columns)
+    _forgive(errors, bins, DISTANCES[columns], len(actual))
     errors.sort(axis=1)
     place = LEVELS * (len(bins) - 1)
     low = place.astype(np.int64)

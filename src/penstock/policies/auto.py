@@ -1,9 +1,10 @@
 """Policy `auto`: keep the asked share of records within the SLO, at the least cost; nothing else to set.
 
-Four parts, each in a file of its own. How the load may go within the time a decision takes to work
+Five parts, each in a file of its own. How the load may go within the time a decision takes to work
 (`penstock.forecasts`); what a number of instances can do in each of these ways (`auto_capacity`); what a late
-record is worth, from the account of those that were (`auto_account`); and where one instance more costs more
-than the late records it prevents (`auto_choice`). Paid hosts are kept until their lease ends (`leasing`).
+record is worth, from the account of those that were (`auto_account`); what a move is charged (`auto_moves`);
+and where one instance more costs more than the late records it prevents (`auto_choice`). Paid hosts are kept
+until their lease ends (`leasing`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.outlook import AHEAD, NEAR, WEIGHTS, Outlook, outlook_of
 from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
-from penstock.policies.auto_account import Account, account_of, worth_of_late
+from penstock.policies.auto_account import Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import Ability, Future
 from penstock.policies.auto_choice import Choice, Prices, fewer_instances, more_instances
+from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves
 from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan
 from penstock.policies.rate import Demand, demands, true_rate_per_s
@@ -60,20 +62,22 @@ class Auto:
         loads = _demands(view)
         surplus: dict[str, int] = {}
         reasons: dict[str, str] = {}
+        moved = moves_of(view, view.interval_s)
         for unit in view.units:
-            self._decide(plan, unit, loads.get(unit), surplus, reasons)
+            self._decide(plan, unit, loads.get(unit), moved.get(unit, 0), surplus, reasons)
         give_back(plan, surplus, reasons)
         return plan.actions
 
     def _decide(
-        self, plan: Plan, unit: str, demand: Demand | None, surplus: dict[str, int], reasons: dict[str, str]
-    ) -> None:
+        self, plan: Plan, unit: str, demand: Demand | None, moved: int, surplus: dict[str, int],
+        reasons: dict[str, str],
+    ) -> None:  # fmt: skip
         view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
         count, least = plan.count(unit), max(1, bounds.min_instances)
         if count < least:
             _start(plan, unit, least, f"up: {count} instances of at least {least}")
             return
-        seen = _seen(plan, unit, demand, self.keep)
+        seen = _seen(plan, unit, demand, self.keep, moved)
         if isinstance(seen, str):
             plan.hold(unit, seen)
             return
@@ -96,8 +100,9 @@ class Auto:
             return
         step = prices.per_host if prices.priced and _alone(plan, unit) else 1
         down = fewer_instances(
-            seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s
-        )
+            seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
+            seen.present_per_s, seen.headroom(prices), max(0.0, seen.account.balance_s),
+        )  # fmt: skip
         if down.count < count and not prices.priced:
             reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
             _stop(plan, unit, count - down.count, reason)
@@ -129,7 +134,7 @@ class Auto:
         if late is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
             late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s)
-        return Prices(host_per_s, per_host, minimum_s, late, priced, room)
+        return Prices(host_per_s, per_host, minimum_s, late, priced, room, seen.rescale_bins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,16 @@ class _Seen:
     account: Account
     lead_s: float
     now_per_s: float
+    rescale_bins: float
+    present_per_s: float
+    """What surely comes now: the lower of the newest measurement and the last interval."""
+
+    def headroom(self, prices: Prices) -> float:
+        """How far above the load the capacity is held, at what a late record is worth."""
+        ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
+        per_record = prices.instance_per_s / self.ability.rate_per_s
+        share = min(0.995, max(0.5, 1.0 - per_record / max(prices.late, 1e-300)))
+        return max(1.0, self.outlook.quantile(share, ahead - 1) / self.outlook.quantile(0.5, ahead - 1))
 
     def told(self, choice: Choice, prices: Prices, policy: Auto) -> str:
         """The numbers that made a decision, in one sentence."""
@@ -157,7 +172,7 @@ class _Seen:
         )
 
 
-def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float) -> _Seen | str:
+def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int) -> _Seen | str:
     view = plan.view
     load, signal = view.loads.get(unit), view.latest(unit)
     if load is None or signal is None or len(load) < 1 or demand is None:
@@ -190,13 +205,18 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float) -> _Seen | 
         coming,
         lead_bins,
     )
+    now_per_s = signal.measurement.arrival_rate_per_s
+    able_per_s = ability.rate_per_s * float(coming[-1])
+    waits_s = backlog_s(future.backlog, able_per_s, now_per_s, ability.slack_s, lead_s, future.recovery_s)
     return _Seen(
         outlook,
         future,
         ability,
-        account_of(load, keep),
+        account_of(load, keep, waits_s),
         lead_s,
-        signal.measurement.arrival_rate_per_s,
+        now_per_s,
+        charged_bins(moved, plain_moves(load.rate_per_s[-LOOKED_BACK:].tolist(), ability.rate_per_s)),
+        held_back * min(now_per_s, float(load.rate_per_s[-1])),
     )
 
 

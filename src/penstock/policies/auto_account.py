@@ -15,7 +15,7 @@ from penstock.forecasts.record import Load
 
 REMEMBERED_S = 86400.0
 """How long the account looks back: what was late yesterday is forgiven, what was saved is forgotten."""
-DEAREST, CHEAPEST = 1.5, -8.0
+DEAREST, CHEAPEST = 1.0, -8.0
 """The worth of a late record moves by at most a factor of e to these powers.
 
 A debt that a flash crowd left cannot be paid back soon: to be some times as careful is careful enough.
@@ -38,14 +38,27 @@ class Account:
         return 1.0 - self.late / self.done if self.done else None
 
 
-def account_of(load: Load, keep: float) -> Account:
-    """The account over the last day, from the bins of a load."""
+def backlog_s(
+    waiting: float, able_per_s: float, load_per_s: float, slack_s: float, lead_s: float, recovery_s: float
+) -> float:
+    """How long records will go on being late for the backlog there is, whatever is decided now."""
+    if waiting <= slack_s * able_per_s:
+        return 0.0
+    spare_per_s = able_per_s - load_per_s
+    if spare_per_s * recovery_s >= waiting:
+        return waiting / spare_per_s
+    # Not with what is there: somewhat later, with what a decision adds.
+    return lead_s + recovery_s
+
+
+def account_of(load: Load, keep: float, committed_s: float = 0.0) -> Account:
+    """The account over the last day, from the bins of a load; what is sure to be late is late already."""
     bins = max(1, round(REMEMBERED_S / load.bin_s))
     done, late = float(load.done[-bins:].sum()), float(load.late[-bins:].sum())
     span_s = min(len(load), bins) * load.bin_s
     if done <= 0:
         return Account(done, late, 0.0)
-    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done)
+    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done - committed_s)
 
 
 def worth_of_late(account: Account, keep: float, price_per_record: float, lead_s: float) -> float:

@@ -9,17 +9,16 @@ Every start and stop is charged with some intervals of an instance, or the numbe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.policies.auto_capacity import Ability, Future, late_records
+from penstock.policies.auto_moves import RESCALE_BINS
 
 Floats = NDArray[np.float64]
 
-RESCALE_BINS = 15.0
-"""What comes or goes, an instance or a host, is charged with its price for so many decision intervals."""
 MOST_COUNTS = 25
 """Larger numbers of instances that are compared at most."""
 MOST_STEPS = 12
@@ -41,6 +40,8 @@ class Prices:
     """False where hosts cost us nothing: then an instance counts as 1 a second, and may stop at any time."""
     room: int = 0
     """Instances for which hosts that are there have room."""
+    rescale_bins: float = RESCALE_BINS
+    """What comes or goes, an instance or a host, is charged with its price for so many intervals."""
 
     @property
     def instance_per_s(self) -> float:
@@ -66,7 +67,7 @@ def more_instances(
     far_per_s: Floats, interval_s: float,
 ) -> Choice:  # fmt: skip
     """The best number of instances from the present one up."""
-    rescale_s = RESCALE_BINS * future.bin_s
+    rescale_s = prices.rescale_bins * future.bin_s
     # No more than works a backlog off in some lead times: what is late already is not saved by haste.
     # What gathered while instances are still starting was asked for already.
     backlog = future.backlog if future.coming[0] >= count - 1e-9 else 0.0
@@ -99,16 +100,25 @@ def more_instances(
 
 def fewer_instances(
     future: Future, ability: Ability, prices: Prices, count: int, least: int, step: int, times_s: Floats,
-    peaks_per_s: Floats,
+    peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0, spendable_s: float = 0.0,
 ) -> Choice:  # fmt: skip
-    """The best number of instances from the present one down, in steps that empty a host."""
-    rescale_s = RESCALE_BINS * future.bin_s
+    """The best number of instances from the present one down, in steps that empty a host.
+
+    A forecast only ever adds to what the present needs: no way is taken to be below the present load.
+    Lateness that was saved up may be spent: a host is asked for again so much later.
+    """
+    rescale_s = prices.rescale_bins * future.bin_s
+    future = replace(future, ways_per_s=np.maximum(future.ways_per_s, now_per_s))
+    peaks_per_s = np.maximum(peaks_per_s, now_per_s)
+    spendable_s = min(spendable_s, float(times_s[-1]))
     counts, saved = [count], [0.0]
     lower = count - step if step == 1 or count % step == 0 else count - count % step
     while lower >= least and len(counts) < MOST_STEPS:
-        needed = future.weights @ (peaks_per_s > ability.rate_per_s * lower)
+        # It is asked for again before the load is there: as soon as the load may get there in time.
+        needed = future.weights @ (peaks_per_s * headroom > ability.rate_per_s * lower)
         # Every step empties a host, even one that was not full; what goes is to come again one day.
-        gain = prices.instance_per_s * step * (_first_time(times_s, needed) - 2 * rescale_s)
+        again_s = _first_time(times_s, needed) + spendable_s
+        gain = prices.instance_per_s * step * (again_s - 2 * rescale_s)
         if gain <= 0:
             break
         counts.append(lower)

@@ -1,0 +1,54 @@
+"""What a move is charged: as much as keeps the moves to those that the load itself asks for.
+
+How often instances must come and go is a matter of the load. A plain rule says how often: a number that is
+right stays until the load is an eighth off it. Where `auto` moved more than that of late, what comes or goes is
+charged more, so that it follows less closely; where it moved less, following more closely is cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.policies.view import View
+
+RESCALE_BINS = 17.0
+"""What comes or goes, an instance or a host, is charged with its price for about so many intervals."""
+LOOKED_BACK = 240
+"""Bins over which moves are compared."""
+BAND = 0.125
+"""The plain rule moves once the load is off by this share."""
+PLANNED = 0.8
+"""The plain rule plans for this utilisation."""
+FEW = 8.0
+"""So many moves more or less say nothing."""
+CHEAPEST, DEAREST = 0.1, 1.3
+"""A move is charged at least and at most so many times the usual."""
+
+
+def moves_of(view: View, bin_s: float) -> dict[str, int]:
+    """Instances of each unit that came, went or moved within the span looked back on."""
+    since_s = view.now_s - LOOKED_BACK * bin_s
+    found: dict[str, int] = {}
+    for event in reversed(view.history):
+        if event.at_s <= since_s:
+            break
+        if event.unit is not None and event.kind in ("StartInstance", "StopInstance", "MigrateInstance"):
+            found[event.unit] = found.get(event.unit, 0) + 1
+    return found
+
+
+def plain_moves(loads_per_s: Sequence[float], rate_per_s: float) -> float:
+    """Instances that the plain rule would have moved over a load, of so many records a second each."""
+    moved, held = 0.0, loads_per_s[0] if loads_per_s else 0.0
+    low, high = held * (1.0 - BAND), held * (1.0 + BAND)
+    for load in loads_per_s:
+        if load > high or load < low:
+            moved += abs(load - held)
+            held = load
+            low, high = held * (1.0 - BAND), held * (1.0 + BAND)
+    return moved / (PLANNED * rate_per_s)
+
+
+def charged_bins(moved: float, plain: float) -> float:
+    """Intervals that what comes or goes is charged with."""
+    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ((moved + FEW) / (plain + FEW)) ** 2))
