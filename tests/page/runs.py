@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
@@ -11,7 +12,9 @@ from penstock.controller.loop import Controller, Tick
 from penstock.controller.status import Watching
 from penstock.fleet.ports import Ground
 from penstock.report.run_report import write_run_report
+from penstock.runs import obeying
 from penstock.runs.assembly import load, with_choices
+from penstock.runs.changes import preview, require_possible
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.simulator import SimulationSettings, simulate
@@ -53,7 +56,11 @@ def many_units(count: int) -> Topology:
 
 
 class PacedSimulation:
-    """A simulated run that goes on in a thread, a tick each `pace_s`, in a folder as a real run has."""
+    """A simulated run that goes on in a thread, a tick each `pace_s`, in a folder as a real run has.
+
+    What it is told from outside it obeys by the code of a real run (`runs.obeying`), changes of its topology
+    included, as far as they need no other traffic.
+    """
 
     def __init__(
         self, folder: Path, topology: Topology, *, ticks: int, pace_s: float, hold_at: int | None = None
@@ -69,9 +76,37 @@ class PacedSimulation:
         self.done = 0
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self.plan = RunPlan.of(topology, topology.name)
+        self.clock = VirtualClock()
+        self.told_to_stop = False
+        self.controller: Controller | None = None
+        self.notices: list[str] = []
+
+    @property
+    def plane(self) -> PacedSimulation:
+        """Where commands are told of: here."""
+        return self
+
+    def note(self, text: str) -> None:
+        """What goes on record with the next tick."""
+        self.notices.append(text)
+
+    def running_controller(self) -> Controller:
+        """The controller."""
+        assert self.controller is not None
+        return self.controller
+
+    def change_to(self, topology: Topology, reason: str) -> None:
+        """Go on with another version of the topology."""
+        found = preview(self.topology, topology)
+        require_possible(found)
+        self.plan, self.topology = self.plan.changed(topology, found.restarts), topology
+        self.folder.write_plan(self.plan)
+        self.running_controller().change(topology, self.plan.revision, found.restarts)
+        self.note(f"revision {self.plan.revision}: {'; '.join(map(str, found.changes))} ({reason})")
 
     def __enter__(self) -> PacedSimulation:
-        self.folder.write_plan(RunPlan.of(self.topology, self.topology.name))
+        self.folder.write_plan(self.plan)
         self._thread.start()
         assert self._begun.wait(120)
         return self
@@ -103,12 +138,13 @@ class PacedSimulation:
         topology, settings = self.topology, SimulationSettings(seed=1)
         with Journal(self.folder.journal, topology.name) as journal:
             plane = SimulatedPlane(topology, settings)
-            controller = Controller(topology, Ground(plane, plane.providers), VirtualClock(), journal)
+            ground = Ground(plane, plane.providers)
+            controller = self.controller = Controller(topology, ground, self.clock, journal)
             watching = Watching(controller, topology.name, str(self.folder.journal))
 
             def each(tick: Tick) -> None:
                 watching.see(tick)
-                self.folder.write_status(watching.status(tick.at_s))
+                self.folder.write_status(watching.status(tick.at_s, acting=not controller.advisory))
                 self.done += 1
                 if self.done > 2:
                     self._begun.set()
@@ -116,7 +152,16 @@ class PacedSimulation:
                 if self.done == self._hold_at:
                     self._released.wait()
 
+            def turn() -> Tick:
+                obeying.obey(cast(Any, self))
+                plane._notices += self.notices
+                self.notices.clear()
+                return controller.tick()
+
+            def ended() -> bool:
+                return self._stopped.is_set() or self.told_to_stop
+
             length_s = self._ticks * topology.loop.monitoring_s
-            controller.run(length_s, each, self._stopped.is_set)
+            controller.run(length_s, each, ended, tick=turn)
             controller.finish()
             self.folder.write_result(simulated_result(topology, plane.traffic, journal, length_s, settings))

@@ -42,7 +42,8 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     wrong: list[str] = []
     contexts = []
 
-    def opened(address: str, **settings: Any) -> Any:
+    def opened(address: str, allowed: tuple[int, ...] = (), **settings: Any) -> Any:
+        """`allowed` are answers that the browser tells of on its console and a test may want."""
         # The page's own policy forbids what Playwright waits with; one test opens the page under it.
         settings.setdefault("bypass_csp", True)
         context = chromium.new_context(viewport={"width": 1400, "height": 900}, **settings)
@@ -57,9 +58,13 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
 
         context.route("**/*", only_here)
         page = context.new_page()
-        page.on(
-            "console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None
-        )
+
+        def heard(said: Any) -> None:
+            expected = any(f"the server responded with a status of {code} " in said.text for code in allowed)
+            if said.type in ("error", "warning") and not expected:
+                wrong.append(said.text)
+
+        page.on("console", heard)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(address)
         page.wait_for_selector("body[data-ready=yes]", timeout=20_000)

@@ -13,7 +13,7 @@ from penstock.page.server import PageServer
 from penstock.page.shown import Shown
 from penstock.topology.model import Choice, LoopSettings
 from tests.builders import AT_ONCE, a_site, a_topology
-from tests.page.runs import PacedSimulation, a_finished_run, many_units
+from tests.page.runs import PacedSimulation, a_finished_run
 
 Open = Callable[..., Any]
 Keep = Callable[[Any, str], None]
@@ -150,20 +150,6 @@ def test_a_live_run_is_seen_from_start_to_end_with_a_scale_up(
         assert seen == sorted(seen)
         assert len(set(seen)) >= 180
         page.context.close()
-
-
-def test_a_live_run_is_paused_from_the_page(tmp_path: Path, open_page: Open) -> None:
-    with (
-        PacedSimulation(tmp_path / "run", many_units(1), ticks=100_000, pace_s=0.1) as simulation,
-        PageServer([Shown(simulation.folder.root)]) as server,
-    ):
-        page = open_page(server.address)
-        to(page, "change")
-        page.click("[data-order=pause]")
-        page.click("dialog[open] [data-yes]")
-        page.wait_for_selector("[role=status]:has-text('told: pause')")
-        page.context.close()
-    assert len(list(simulation.folder.commands.glob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -49,8 +49,13 @@ class Wish(Strict):
 class Told(Strict):
     """A command to a run's controller."""
 
-    kind: Literal["stop", "pause", "resume", "drain", "restart", "undo"]
-    subject: Annotated[str, StringConstraints(max_length=200)] | None = None
+    kind: Literal["stop", "pause", "resume", "drain", "move", "restart", "undo"]
+    subject: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        None, description="The host to drain, the instance to move, the unit to restart."
+    )
+    to: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        None, description="The host an instance moves to; else wherever there is room."
+    )
     reason: Reason = ""
 
 

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from penstock.api import answers
+from penstock.api import answers, pages
 from penstock.api.runs import Runs
 from penstock.controller.journal import Journal
 from penstock.errors import ClusterError, PenstockError, TopologyError
@@ -74,11 +74,14 @@ def create_app(runs: Runs) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        lifespan=pages.closing,
     )
     app.state.runs, app.state.token = runs, runs.token
+    app.state.pages = pages.Pages(runs)
     _translate_errors(app)
     _guard(app)
     app.include_router(ROUTER)
+    app.include_router(pages.ROUTER)  # after the API's: it has a place for every address
     return app
 
 
@@ -140,9 +143,9 @@ def apply(place: Place, wish: answers.Wish) -> answers.Change:
 
 @ROUTER.post("/runs/{name}/commands", status_code=202)
 def tell(place: Place, told: answers.Told) -> answers.Mistakes:
-    """Pause, resume, stop, drain a host, restart a unit, take the last change back."""
+    """Pause, resume, stop, drain a host, move an instance, restart a unit, take the last change back."""
     require_running(place)
-    commands.put(place.commands, commands.Command(told.kind, told.reason, told.subject, by="the API"))
+    commands.put(place.commands, _command(told))
     return answers.Mistakes(errors=[])
 
 
@@ -190,6 +193,10 @@ async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
             yield "event: end\ndata: {}\n\n"
             return
         await asyncio.sleep(LOOK_S)
+
+
+def _command(told: answers.Told) -> commands.Command:
+    return commands.Command(told.kind, told.reason, told.subject, "the API", to=told.to)
 
 
 def _checked(text: str) -> Any:
@@ -257,6 +264,8 @@ def _guard(app: FastAPI) -> None:
 
     @app.middleware("http")
     async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        if pages.is_public(request.method, request.url.path):
+            return await call_next(request)
         given = request.headers.get("authorization", "").encode()
         if not secrets.compare_digest(given, wanted):
             told = {"errors": ["this needs the service's token"]}

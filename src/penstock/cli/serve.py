@@ -63,8 +63,11 @@ def serve(
     app = create_app(runs)
     for name in runs.take_up():
         console.print(f"taken up again: {name}", markup=False)
-    address = f"http://{host}:{listening.getsockname()[1]}/api/v1"
-    console.print(f"serving {runs.root} at {address}; the token is in {runs.root / 'token'}", soft_wrap=True)
+    address = f"http://{host}:{listening.getsockname()[1]}/"
+    told = f"serving {runs.root} at {address}api/v1; the token is in {runs.root / 'token'}"
+    console.print(told, soft_wrap=True, highlight=False)
+    # A log is no place for a token: on a terminal the address is whole, else the page asks for it.
+    console.print(f"page: {address}{f'#token={runs.token}' if console.is_terminal else ''}", soft_wrap=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5)).run([listening])
 
 

@@ -42,7 +42,13 @@ def top(
 def tell(
     folder: Folder,
     command: Annotated[str, typer.Argument(help=f"One of {', '.join(commands.KINDS)}.")],
-    subject: Annotated[str | None, typer.Argument(help="The host, for drain; the unit, for restart.")] = None,
+    subject: Annotated[
+        str | None,
+        typer.Argument(help="The host, for drain; the instance, for move; the unit, for restart."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="For move: the host to go to; else wherever there is room.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why; goes into the journal.")] = "",
 ) -> None:
     """Tell a running controller something; it is obeyed at its next tick and put on record."""
@@ -50,5 +56,5 @@ def tell(
     place.plan()
     if place.result() is not None:
         raise ConfigurationError(f"the run in {folder} is over")
-    commands.put(place.commands, commands.Command(command, reason, subject))
+    commands.put(place.commands, commands.Command(command, reason, subject, to=to))
     open_console().print(f"told: {command}{f' {subject}' if subject else ''}")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.fleet.actions import Action, LeaseHost
-from penstock.fleet.deployment import HostState
+from penstock.fleet.actions import Action, LeaseHost, MigrateInstance, ReleaseHost
+from penstock.fleet.deployment import INSTANCE_COUNTED, HostState, Instance
 from penstock.policies.planning import Plan, projected
 from penstock.policies.registry import make_policy
 from penstock.policies.view import Policy, View
@@ -36,6 +36,39 @@ def housekeeping(view: View) -> tuple[Action, ...]:
             if not plan.start(unit.name, f"{count} instances, {least} needed at least"):
                 break
     return plan.actions
+
+
+def asked_for(view: View, asked: Sequence[Action]) -> tuple[tuple[str, Action], ...]:
+    """What somebody outside asked for, with what it takes.
+
+    A host that is to go is emptied first: what is on it moves where it can. An instance that is to move goes
+    to the host that was named, else where there is room, else to a host leased for it.
+    """
+    plan = Plan(view)
+    wishes: list[tuple[str, Action]] = []
+    for action in asked:
+        before = len(plan.actions)
+        if isinstance(action, ReleaseHost):
+            for instance in plan.on_host(action.host):
+                _move(plan, instance, None, action.reason)
+        elif isinstance(action, MigrateInstance):
+            _move(plan, view.deployment.instances.get(action.instance), action.to_host, action.reason)
+        wishes += [("asked", planned) for planned in plan.actions[before:]]
+        if not isinstance(action, MigrateInstance):
+            wishes.append(("asked", action))
+    return tuple(wishes)
+
+
+def _move(plan: Plan, instance: Instance | None, to_host: str | None, reason: str) -> None:
+    if instance is None or instance.state not in INSTANCE_COUNTED:
+        return  # it is gone meanwhile, or goes
+    targets = plan.candidates(instance.unit, exclude=() if instance.host is None else (instance.host,))
+    if to_host is not None and to_host not in targets:
+        plan.hold(instance.unit, f"{instance.id} stays: there is no room for it on {to_host} ({reason})")
+        return
+    target = to_host or (targets[0] if targets else plan.lease(instance.unit, reason))
+    if target is not None:
+        plan.migrate(instance, target, reason)
 
 
 def after(view: View, actions: Sequence[Action]) -> View:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
-from penstock.controller.deciding import after, housekeeping, policy_groups
+from penstock.controller.deciding import after, asked_for, housekeeping, policy_groups
 from penstock.controller.enacting import carry_out
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
@@ -30,7 +30,6 @@ from penstock.fleet.limits import Limits, Orders
 from penstock.fleet.ports import Ground, UnitReport
 from penstock.infrastructure.leases import Charge
 from penstock.monitoring.measurements import Measurement, Signal
-from penstock.policies.planning import Plan
 from penstock.policies.view import View
 from penstock.topology.model import Topology
 
@@ -265,24 +264,12 @@ class Controller:
         self._asked.append(action)
 
     def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
-        """Actions from outside. A host that is to go is emptied first: what is on it moves where it can."""
+        """Actions from outside, and what they need to be done."""
         if not self._asked:
             return ()
         asked, self._asked = self._asked, []
         view = self._view(now_s)
-        plan = Plan(view)
-        wishes: list[tuple[str, Action]] = []
-        for action in asked:
-            before = len(plan.actions)
-            if isinstance(action, ReleaseHost):
-                for instance in plan.on_host(action.host):
-                    targets = plan.candidates(instance.unit, exclude=(action.host,))
-                    target = targets[0] if targets else plan.lease(instance.unit, action.reason)
-                    if target is not None:
-                        plan.migrate(instance, target, action.reason)
-            wishes += [("asked", planned) for planned in plan.actions[before:]]
-            wishes.append(("asked", action))
-        verdicts = guard(tuple(wishes), view)
+        verdicts = guard(asked_for(view, asked), view)
         # A host that cannot go yet, because there is no room for what is on it, is asked for again.
         refused = {v.action.subject for v in verdicts if v.refused is not None and v.action in asked}
         self._asked = [action for action in asked if action.subject in refused & set(view.deployment.hosts)]

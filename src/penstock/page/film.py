@@ -255,7 +255,7 @@ def _add(found: dict[str, dict[str, list[Any]]], result: Any) -> None:
             if name in OPTIONAL and name not in columns and column.count(None) == len(column):
                 continue
             columns.setdefault(name, [None] * before).extend(column)
-        for name, known in columns.items():
+        for known in columns.values():
             if len(known) < len(columns["at"]):
                 known += [None] * (len(columns["at"]) - len(known))
 

@@ -6,6 +6,7 @@ hundred of them cost hardly more than one.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
@@ -25,6 +26,11 @@ ALIVE_S = 10.0
 """After so long without news a watching page hears a sign of life."""
 
 
+ALIVE = b": still here\n\n"
+AGAIN = b"event: again\ndata: {}\n\n"
+"""What a page hears that must ask for the film anew."""
+
+
 class LiveFeed:
     """The events of one run. Start it, then any number of threads may `watch`."""
 
@@ -32,9 +38,12 @@ class LiveFeed:
         self._shown = shown
         self._look_s = look_s
         self._film, self._place = shown.film()
+        self._revision = shown.revision
         self._first = self._film["delta"]["tick"]
         """A page whose film ends before this has missed something."""
         self._events: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._count = 0
+        """Events there ever were."""
         self._news = threading.Condition()
         self._stopped = False
         self._last_status: str = ""
@@ -63,31 +72,36 @@ class LiveFeed:
         with self._news:
             oldest = self._events[0][0] if len(self._events) == KEPT else self._first
         if after < oldest:
-            yield b"event: again\ndata: {}\n\n"
+            yield AGAIN
             return
-        number = -1
+        told = 0
         while True:
             with self._news:
-                fresh = [(place, event) for place, event in self._numbered() if place > number]
-                if not fresh and not self._stopped:
+                if told == self._count and not self._stopped:
                     self._news.wait(ALIVE_S)
-                    fresh = [(place, event) for place, event in self._numbered() if place > number]
-                stopped = self._stopped
-            for place, (tick, event) in fresh:
-                number = place
-                if tick >= after:  # at the same tick its status may be newer
-                    yield event
-            if stopped:
+                told, fresh, over = self._after(told, after)
+            yield from fresh
+            if over:
                 return
             if not fresh:
-                yield b": still here\n\n"
+                yield ALIVE
 
-    def _numbered(self) -> list[tuple[int, tuple[int, bytes]]]:
-        """The kept events, each with its place among all there ever were."""
+    def news(self, told: int, after: int) -> tuple[int, list[bytes], bool]:
+        """The same for one who must not wait: what came past a place among all events, after a tick.
+
+        With the place it goes to, and whether nothing more will come. The first place is 0.
+        """
+        with self._news:
+            oldest = self._events[0][0] if len(self._events) == KEPT else self._first
+            if told == 0 and after < oldest:
+                return self._count, [AGAIN], True
+            return self._after(told, after)
+
+    def _after(self, told: int, after: int) -> tuple[int, list[bytes], bool]:
         first = self._count - len(self._events)
-        return [(first + i, event) for i, event in enumerate(self._events)]
-
-    _count = 0
+        fresh = itertools.islice(self._events, max(0, told - first), None)
+        # At the same tick its status may be newer.
+        return self._count, [event for tick, event in fresh if tick >= after], self._stopped
 
     def _look(self) -> None:
         while not self._stopped:
@@ -106,6 +120,11 @@ class LiveFeed:
                 self._news.wait_for(lambda: self._stopped, self._look_s)
 
     def _tell(self, ended: bool) -> None:
+        if self._shown.refresh() != self._revision:
+            self._revision = self._shown.revision
+            # Units may have come and gone: a page needs the film anew, unless it has this version already.
+            again = f'event: again\ndata: {{"revision":{self._revision}}}\n\n'.encode()
+            self._put(self._place.ids.get("tick", 0), again)
         delta = self._shown.reader.since(self._place)
         status = self._shown.status()
         said = json.dumps(status)
@@ -116,7 +135,10 @@ class LiveFeed:
         told = {"delta": delta, "status": status, "live": not ended, "result": result}
         data = json.dumps(told, separators=(",", ":"))
         event = f"event: news\ndata: {data}\n\n".encode()
+        self._put(delta["tick"], event)
+
+    def _put(self, tick: int, event: bytes) -> None:
         with self._news:
-            self._events.append((delta["tick"], event))
+            self._events.append((tick, event))
             self._count += 1
             self._news.notify_all()

@@ -6,56 +6,42 @@ that name another host than this machine are refused, so that a foreign page can
 
 from __future__ import annotations
 
-import gzip
 import hmac
 import json
 import logging
-import mimetypes
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError, PenstockError
+from penstock.page.answers import Answers
+from penstock.page.files import HEADERS, as_json, own_file, packed
 from penstock.page.live import LiveFeed
 from penstock.page.shown import Shown
-from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-MOST_BODY = 10_000
+MOST_BODY = 1 << 20
 LAST_WORDS_S = 3.0
 """How long the page of a run that ended stays, so that whoever watches hears of it."""
-SMALL = 2_000
-"""Answers below this many bytes are not worth packing."""
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 
 
 class PageServer:
     """The page of one run, or of two side by side. Use it as a context manager, or `start` and `stop`."""
 
     def __init__(self, runs: Sequence[Shown], port: int = 0) -> None:
-        self.runs = tuple(runs)
+        self.answers = Answers(runs)
         self.token = secrets.token_urlsafe(24)
-        self.feed = LiveFeed(self.runs[0]) if self.runs[0].live else None
         try:
             self._http = _Http((LOOPBACK, port), _handler(self))
         except OSError as error:
@@ -64,6 +50,11 @@ class PageServer:
                 "choose another with --port, or leave it out for a free one"
             ) from error
         self._thread = threading.Thread(target=self._http.serve_forever, name="page", daemon=True)
+
+    @property
+    def feed(self) -> LiveFeed | None:
+        """What is new in a run that goes on; None where it is over."""
+        return self.answers.feed
 
     @property
     def address(self) -> str:
@@ -84,41 +75,14 @@ class PageServer:
 
     def start(self) -> None:
         """Serve from now on, in threads of its own."""
-        if self.feed is not None:
-            self.feed.start()
+        self.answers.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Serve no more."""
-        if self.feed is not None:
-            self.feed.stop()
         self._http.shutdown()
         self._http.server_close()
-        for run in self.runs:
-            run.close()
-
-    def answer(self, path: str, query: dict[str, list[str]]) -> Any:
-        """What is asked for below `/data/`; KeyError where there is no such thing."""
-        run = self.runs[int(query.get("run", ["0"])[0])]
-        answers: dict[str, Callable[[], Any]] = {
-            "films": lambda: [run.film()[0] for run in self.runs],
-            "moment": lambda: run.moment(float(query["at"][0])),
-            "forecast": lambda: run.forecast(query["unit"][0], float(query["at"][0])),
-            "money": run.money,
-            "clairvoyant": run.clairvoyant,
-        }
-        return answers[path]()
-
-    def tell(self, said: dict[str, Any]) -> dict[str, str]:
-        """Give a command to the run's controller."""
-        run = self.runs[0]
-        if not run.live:
-            raise ConfigurationError("the run is over: there is nothing to tell it")
-        command = commands.Command(
-            str(said.get("kind", "")), str(said.get("reason", "")), said.get("subject") or None, "the page"
-        )
-        commands.put(run.folder.commands, command)
-        return {"told": str(command)}
+        self.answers.stop()
 
 
 @contextmanager
@@ -160,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._do(self._get)
 
     def do_POST(self) -> None:
-        """A command for the run."""
+        """A command or a change for the run."""
         self._do(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -191,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             if parts.path == "/data/live":
                 self._stream(int(query.get("after", ["0"])[0]))
             else:
-                self._send(self.page.answer(parts.path.removeprefix("/data/"), query))
+                self._send(self.page.answers.get(parts.path.removeprefix("/data/"), query))
 
     def _post(self) -> None:
         length = int(self.headers.get("Content-Length", "0"))
@@ -201,9 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(length)
         if self._allowed():
-            if self.path != "/data/tell":
+            if not self.path.startswith("/data/"):
                 raise KeyError(self.path)
-            self._send(self.page.tell(json.loads(body)))
+            self._send(self.page.answers.post(self.path.removeprefix("/data/"), json.loads(body)))
 
     def _allowed(self) -> bool:
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -215,43 +179,28 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _file(self, path: str) -> None:
-        name = path.strip("/") or "index.html"
-        found = files("penstock.page") / "static"
-        for part in name.split("/"):
-            if part in ("", ".", "..") or "\\" in part:
-                raise KeyError(path)
-            found = found / part
-        if not found.is_file():
-            raise KeyError(path)
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        self._answer(
-            HTTPStatus.OK, found.read_bytes(), kind if kind != "application/javascript" else "text/javascript"
-        )
+        self._answer(HTTPStatus.OK, *own_file(path.strip("/") or "index.html"))
 
-    def _send(self, value: Any) -> None:
-        data = json.dumps(value, separators=(",", ":"), default=str).encode()
+    def _send(self, data: bytes) -> None:
         self._answer(HTTPStatus.OK, data, "application/json")
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        self._answer(status, json.dumps({"error": why}).encode(), "application/json")
+        self._answer(status, as_json({"error": why}), "application/json")
 
     def _answer(self, status: HTTPStatus, data: bytes, kind: str) -> None:
-        packed = len(data) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
-        data = gzip.compress(data, 1) if packed else data
+        data, how = packed(data, self.headers.get("Accept-Encoding", ""))
         self.send_response(status)
-        for name, value in _HEADERS.items():
+        for name, value in {**HEADERS, **how}.items():
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
-        if packed:
-            self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(data)
 
     def _stream(self, after: int) -> None:
         self.close_connection = True
         self.send_response(HTTPStatus.OK)
-        for name, value in _HEADERS.items():
+        for name, value in HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.controller.journal.rows import charge_of, lease_of
 from penstock.controller.journal.tables import ACTIONS, BUDGETS, CHARGES, LEASES, LIVES, OBSERVATIONS, TICKS
 from penstock.controller.status import Status
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, PenstockError
 from penstock.experiments.twin import TOPOLOGY_FILE, best_cost_of, opened
 from penstock.forecasts.outlook import AHEAD, outlook_of
 from penstock.forecasts.record import LoadRecord
@@ -36,6 +36,10 @@ class Shown:
         self.folder = RunFolder(self.reader.file.parent)
         self.topology = topology if isinstance(topology, Topology) else self._topology(topology)
         self._bound: float | None = None
+        self._planned_s: float | None = None
+        self.revision = 1
+        """The version of the topology that is shown; counts up where it is changed while it runs."""
+        self.refresh()
         self._begins = begins
         self._earlier = self._result_s() if begins else None
 
@@ -50,8 +54,22 @@ class Shown:
         ended_s = self._result_s()
         return planned and (ended_s is None or ended_s == self._earlier)
 
+    def refresh(self) -> int:
+        """Look whether the run goes on with another version of its topology; the version it has."""
+        try:
+            planned_s = (self.folder.root / "plan.json").stat().st_mtime
+            if planned_s != self._planned_s:
+                plan = self.folder.plan()
+                if plan.revision != self.revision:
+                    self.revision, self.topology = plan.revision, plan.read_topology()
+                self._planned_s = planned_s
+        except (OSError, PenstockError):
+            pass  # it has none yet, or is one that was simulated
+        return self.revision
+
     def film(self) -> tuple[dict[str, Any], Place]:
         """Everything the page starts from, and how far the journal was read for it."""
+        self.refresh()
         place = Place()
         delta = self.reader.since(place)
         return {**self._about(), "delta": delta, "live": self.live, "status": self.status()}, place
@@ -159,6 +177,7 @@ class Shown:
         topology = self.topology
         return {
             "name": topology.name,
+            "revision": self.revision,
             "run": self.reader.run,
             "currency": next((site.currency for site in topology.sites if site.currency), ""),
             "loop": {

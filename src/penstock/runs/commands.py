@@ -19,12 +19,13 @@ from penstock.plain import from_json, to_json
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("stop", "pause", "resume", "drain", "restart", "undo")
-"""End the run in order; decide but do nothing; act again; empty a host and give it back; start a unit again,
-with the code that is there now; go back to the version of the topology before this one."""
+KINDS = ("stop", "pause", "resume", "drain", "move", "restart", "undo")
+"""End the run in order; advise (decide and record, but do nothing); act again; empty a host and give it back;
+move an instance to another host; start a unit again, with the code that is there now; go back to the version
+of the topology before this one."""
 APPLY = "apply"
 """Go on with another version of the topology: what `penstock apply` says."""
-_ABOUT = {"drain": "host", "restart": "unit"}
+_ABOUT = {"drain": "host", "move": "instance", "restart": "unit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,14 @@ class Command:
     kind: str
     reason: str = ""
     subject: str | None = None
-    """The host or unit it is about, where it is about one."""
+    """The host, instance or unit it is about, where it is about one."""
     by: str = ""
     topology: str | None = None
     """The text of the version to go on with."""
     revision: int | None = None
     """The version it was written for: refused where another one runs by now."""
+    to: str | None = None
+    """The host an instance moves to; None means wherever there is room."""
     id: str = ""
     """Tells it apart from others, for whoever waits for the answer."""
 
@@ -47,12 +50,12 @@ class Command:
         if self.kind not in (*KINDS, APPLY):
             raise ConfigurationError(f"expected a command out of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind in _ABOUT and not self.subject:
-            raise ConfigurationError(f"{self.kind} needs the name of a {_ABOUT[self.kind]}")
+            raise ConfigurationError(f"{self.kind} needs the name of its {_ABOUT[self.kind]}")
         if self.kind == APPLY and (self.topology is None or self.revision is None):
             raise ConfigurationError("apply needs a topology and the version it was written for")
 
     def __str__(self) -> str:
-        about = f" {self.subject}" if self.subject else ""
+        about = (f" {self.subject}" if self.subject else "") + (f" to {self.to}" if self.to else "")
         return f"{self.kind}{about}, told by {self.by or 'somebody'}" + (
             f": {self.reason}" if self.reason else ""
         )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.fleet.actions import ReleaseHost
+from penstock.fleet.actions import MigrateInstance, ReleaseHost
+from penstock.fleet.deployment import INSTANCE_COUNTED
 from penstock.runs import commands
 from penstock.runs.commands import Command
 from penstock.topology.file import parse_topology
@@ -50,7 +51,9 @@ def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
 
 
 def _change(run: Run, command: Command, reason: str) -> None:
-    if command.kind == "restart":
+    if command.kind == "move":
+        _move(run, command, reason)
+    elif command.kind == "restart":
         unit = str(command.subject)
         if unit not in run.topology.unit_by_name:
             raise ConfigurationError(f"there is no unit {unit}")
@@ -66,3 +69,14 @@ def _change(run: Run, command: Command, reason: str) -> None:
         )
     else:
         run.change_to(parse_topology(str(command.topology)), reason)
+
+
+def _move(run: Run, command: Command, reason: str) -> None:
+    controller = run.running_controller()
+    deployment = controller.fleet.deployment()
+    instance = deployment.instances.get(str(command.subject))
+    if instance is None or instance.state not in INSTANCE_COUNTED:
+        raise ConfigurationError(f"there is no instance {command.subject}")
+    if command.to is not None and command.to not in deployment.hosts:
+        raise ConfigurationError(f"there is no host {command.to}")
+    controller.ask(MigrateInstance(instance.id, "", instance.unit, command.to, reason))

@@ -134,9 +134,10 @@ export class Film {
   at(t) {
     const cursor = this.move(t), place = upTo(this.ticks.at, t);
     const units = this.names.map((name) => this.unitAt(name, t));
-    const on = new Map();
-    for (const instance of cursor.instances.values()) {
+    const on = new Map(), instances = [];
+    for (const [name, instance] of cursor.instances) {
       if (!instance.host || !THERE.has(instance.state)) continue;
+      if (instance.state !== "retiring") instances.push({ name, unit: instance.unit, host: instance.host });
       const own = on.get(instance.host) ?? {};
       own[instance.unit] = (own[instance.unit] ?? 0) + 1;
       on.set(instance.host, own);
@@ -160,7 +161,7 @@ export class Film {
     }
     const elapsed = Math.max(1, t - this.start);
     return {
-      t, units, hosts, bill: place < 0 ? 0 : this.ticks.bill[place], rate,
+      t, units, hosts, instances, bill: place < 0 ? 0 : this.ticks.bill[place], rate,
       month: (used / elapsed) * 3600 * HOURS_A_MONTH,
       // The run itself counted every record; before its end the share is read off the durations of each tick.
       counted: !this.live && t >= this.end && this.result ? this.result.compliance.real_time : null, kept: this.keptUpTo(t),

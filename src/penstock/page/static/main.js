@@ -6,6 +6,7 @@ import { Money } from "./money.js";
 import { Now } from "./now.js";
 import { Replay } from "./replay.js";
 import { duration, element, instant, money, number, percent } from "./text.js";
+import { askForToken, readToken, theme } from "./token.js";
 import { Why } from "./why.js";
 
 const TITLES = { now: "Now", why: "Why", money: "Money", replay: "Replay", change: "Change" };
@@ -13,7 +14,7 @@ const AGAIN_MS = 2000;
 
 class App {
   constructor() {
-    this.token = this.readToken();
+    this.token = readToken();
     this.views = {};
     this.view = null;
     this.theme();
@@ -22,17 +23,12 @@ class App {
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
-  readToken() {
-    const given = new URLSearchParams(location.hash.slice(1)).get("token");
-    if (given) { sessionStorage.setItem("token", given); history.replaceState(null, "", location.pathname); }
-    return given ?? sessionStorage.getItem("token") ?? "";
-  }
-
   async start() {
-    let told;
-    try { told = await this.ask("films"); } catch (error) { this.headline("late", `The page cannot be shown: ${error.message}`); return; }
-    this.films = told.map((one, i) => new Film(one, i));
-    this.film = this.films[0];
+    try { await this.load(); } catch (error) {
+      if (error.status === 401) { askForToken(document.getElementById("view"), document.getElementById("headline")); return; }
+      if (error.status === 409) { this.headline("unknown", "The run is starting; nothing is known of it yet."); setTimeout(() => this.start(), AGAIN_MS); return; }
+      this.headline("late", `The page cannot be shown: ${error.message}`); return;
+    }
     document.title = `${this.film.name} · Penstock`;
     document.getElementById("run-name").textContent = this.films.map((film) => film.label).join(" beside ");
     const names = ["now", "why", "money", "replay", ...(this.film.live ? ["change"] : [])];
@@ -43,6 +39,20 @@ class App {
     this.show(names.includes(asked) ? asked : this.films.length > 1 ? "replay" : "now");
     if (this.film.live) this.follow();
     document.body.dataset.ready = "yes";
+  }
+
+  async load() {
+    this.films = (await this.ask("films")).map((one, i) => new Film(one, i));
+    this.film = this.films[0];
+  }
+
+  // The run goes on with another version of its topology, or this page has missed something: all is read anew.
+  async renew() {
+    await this.load();
+    const { change } = this.views;
+    this.views = change ? { change } : {};
+    change?.renewed(this.film);
+    this.show(this.name);
   }
 
   show(name, unit = undefined) {
@@ -103,11 +113,14 @@ class App {
 
   async request(path, options = {}) {
     const answer = await fetch(`data/${path}`, { ...options, headers: { Authorization: `Bearer ${this.token}`, ...(options.headers ?? {}) } });
-    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? answer.statusText);
+    if (!answer.ok) {
+      const told = await answer.json().catch(() => ({}));
+      throw Object.assign(new Error(told.error ?? told.errors?.join("\n") ?? answer.statusText), { status: answer.status });
+    }
     return answer;
   }
   async ask(path) { return (await this.request(path)).json(); }
-  async tell(order) { return (await this.request("tell", { method: "POST", body: JSON.stringify(order) })).json(); }
+  async tell(what, said) { return (await this.request(what, { method: "POST", body: JSON.stringify(said), headers: { "Content-Type": "application/json" } })).json(); }
 
   async follow() {
     // fetch and not EventSource: that one cannot send the token but in the address.
@@ -121,7 +134,7 @@ class App {
           rest += value;
           const events = rest.split("\n\n");
           rest = events.pop();
-          for (const event of events) this.hear(event);
+          for (const event of events) await this.hear(event);
         }
       } catch { /* the server may be gone for a moment, or for good: what is known stays on the page */ }
       if (this.film.live) {
@@ -130,9 +143,9 @@ class App {
     }
   }
 
-  hear(event) {
+  async hear(event) {
     const name = /^event: (.*)$/m.exec(event)?.[1], data = /^data: (.*)$/m.exec(event)?.[1];
-    if (name === "again") { location.reload(); return; }
+    if (name === "again") { if (JSON.parse(data).revision !== this.film.revision) await this.renew(); return; }
     if (name !== "news") return;
     this.film.take(JSON.parse(data));
     if (!this.pending) {
@@ -142,11 +155,8 @@ class App {
   }
 
   theme(change = false) {
-    const root = document.documentElement, dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-    let now = localStorage.getItem("theme") ?? (dark ? "dark" : "light");
-    if (change) { now = now === "dark" ? "light" : "dark"; localStorage.setItem("theme", now); }
-    root.dataset.theme = now;
-    if (change) { this.views = {}; if (this.name) this.show(this.name); }
+    theme(change);
+    if (change) { const kept = this.views.change; this.views = kept ? { change: kept } : {}; if (this.name) this.show(this.name); }
   }
 
   key(event) {

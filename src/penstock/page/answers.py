@@ -1,0 +1,130 @@
+"""What the page asks for and what it may change, whoever serves it: the run itself, or the service.
+
+Everything is read from the run's folder. A change goes the way of `penstock apply` and `penstock tell`: into
+the folder, to be obeyed by the run's controller at its next tick and put on record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.errors import ConfigurationError
+from penstock.page.files import as_json
+from penstock.page.live import LiveFeed
+from penstock.page.shown import Shown
+from penstock.runs import commands
+from penstock.runs.applying import applied
+from penstock.runs.changes import Preview, preview
+from penstock.runs.known import known_names
+from penstock.topology.file import parse_topology
+from penstock.topology.model import Topology
+
+BY = "the page"
+ANSWER_S = 30.0
+"""How long a change may take to be answered before the page says that it still waits."""
+
+
+class Answers:
+    """The answers of one page: of one run, or of two side by side."""
+
+    def __init__(self, runs: Sequence[Shown]) -> None:
+        self.runs = tuple(runs)
+        self.feed = LiveFeed(self.runs[0]) if self.runs[0].live else None
+        self._films: bytes | None = None
+        self._making = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to follow a run that goes on."""
+        if self.feed is not None:
+            self.feed.start()
+
+    def stop(self) -> None:
+        """Follow no more, and let the journals go."""
+        if self.feed is not None:
+            self.feed.stop()
+        for run in self.runs:
+            run.close()
+
+    def get(self, what: str, query: Mapping[str, Sequence[str]]) -> bytes:
+        """What is asked for, as JSON; KeyError where there is no such thing."""
+        run = self.runs[int(query.get("run", ["0"])[0])]
+        answers: dict[str, Callable[[], Any]] = {
+            "moment": lambda: run.moment(float(query["at"][0])),
+            "forecast": lambda: run.forecast(query["unit"][0], float(query["at"][0])),
+            "money": run.money,
+            "clairvoyant": run.clairvoyant,
+            "topology": self._version,
+        }
+        return self.films() if what == "films" else as_json(answers[what]())
+
+    def films(self) -> bytes:
+        """The films of all runs; of runs that are over they are made once."""
+        with self._making:
+            if self._films is not None:
+                return self._films
+            over = not any(run.live for run in self.runs)
+            made = as_json([run.film()[0] for run in self.runs])
+            if over:
+                self._films = made
+            return made
+
+    def post(self, what: str, said: Mapping[str, Any]) -> bytes:
+        """Do what is asked for; ConfigurationError with the reason where it cannot be done."""
+        orders: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "tell": self._tell,
+            "preview": self._preview,
+            "apply": self._apply,
+        }
+        return as_json(orders[what](said))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _changeable(self) -> Shown:
+        run = self.runs[0]
+        if not run.live:
+            raise ConfigurationError("the run is over: there is nothing to change")
+        return run
+
+    def _version(self) -> dict[str, Any]:
+        plan = self._changeable().folder.plan()
+        return {"revision": plan.revision, "text": plan.topology, "before": plan.before}
+
+    def _tell(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        command = commands.Command(
+            str(said.get("kind", "")),
+            str(said.get("reason", "")),
+            said.get("subject") or None,
+            BY,
+            to=said.get("to") or None,
+        )
+        told = commands.put(self._changeable().folder.commands, command)
+        return {"told": str(told), "id": told.id}
+
+    def _preview(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        plan = self._changeable().folder.plan()
+        return _change(plan.revision, preview(plan.read_topology(), _wanted(said)))
+
+    def _apply(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        place, revision = self._changeable().folder, int(said["revision"])
+        reason = str(said.get("reason", ""))
+        now, found = applied(place, _wanted(said), reason=reason, revision=revision, by=BY, answer_s=ANSWER_S)
+        return _change(now, found)
+
+
+def _wanted(said: Mapping[str, Any]) -> Topology:
+    """The topology of a text; every mistake in it is told."""
+    return parse_topology(str(said.get("topology", "")), known=known_names())
+
+
+def _change(revision: int, found: Preview) -> dict[str, Any]:
+    return {
+        "revision": revision,
+        "changes": [str(change) for change in found.changes],
+        "restarts": found.restarts,
+        "starts": found.starts,
+        "stops": found.stops,
+        "untouched": found.untouched,
+        "refused": found.refused,
+    }
