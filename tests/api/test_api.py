@@ -91,6 +91,29 @@ def test_nobody_gets_in_without_the_token(runs: Runs, method: str, path: str, he
     assert commands.taken(runs.root / "shop" / "commands") == []
 
 
+@pytest.mark.parametrize("what", ["films", "live", "money", "topology", "tell", "apply", "none"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_of_the_page_nobody_sees_more_than_its_files_without_the_token(
+    runs: Runs, client: TestClient, method: str, what: str
+) -> None:
+    with TestClient(create_app(runs)) as stranger:
+        for path in ("/", "/page/shop/", "/page/shop/main.js", "/runs.js", "/page/shop/vendor/uPlot.js"):
+            shown = stranger.get(path)
+            assert (shown.status_code, runs.token in shown.text) == (200, False), path
+            assert "default-src 'none'" in shown.headers["content-security-policy"]
+        for path in (f"/page/shop/data/{what}", f"/page/shop/data/../data/{what}", f"/page//data/{what}"):
+            assert stranger.request(method, path, json={"kind": "stop"}).status_code == 401, path
+        assert stranger.get("/page/../token").status_code == 401
+        assert stranger.get("/page/shop/vendor/..%2f..%2f__init__.py").status_code == 401
+    assert client.get("/page/shop/vendor/..%2f..%2f__init__.py").status_code == 404
+    assert commands.taken(runs.root / "shop" / "commands") == []
+
+
+def test_the_page_of_a_run_of_which_nothing_is_known_yet_says_so(client: TestClient) -> None:
+    assert client.get("/page/shop/data/films").status_code == 409
+    assert client.get("/page/none/data/films").status_code == 404
+
+
 def test_the_token_is_the_owner_s_alone(runs: Runs) -> None:
     runs.token  # noqa: B018
     assert (runs.root / "token").stat().st_mode & 0o077 == 0
@@ -167,8 +190,11 @@ def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -
     assert client.post(f"{BASE}/shop/commands", json=told).status_code == 202
     assert client.post(f"{BASE}/shop/commands", json={"kind": "drain"}).status_code == 409
     assert client.post(f"{BASE}/shop/commands", json={"kind": "explode"}).status_code == 422
-    (only,) = commands.taken(runs.root / "shop" / "commands")
+    moved = {"kind": "move", "subject": "a-1", "to": "h2"}
+    assert client.post(f"{BASE}/shop/commands", json=moved).status_code == 202
+    only, move = commands.taken(runs.root / "shop" / "commands")
     assert (only.kind, only.subject, only.by) == ("drain", "h1", "the API")
+    assert (move.kind, move.subject, move.to) == ("move", "a-1", "h2")
 
 
 def test_too_large_a_request_is_refused(client: TestClient) -> None:

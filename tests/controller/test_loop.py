@@ -358,6 +358,21 @@ def test_a_host_that_was_asked_to_go_goes_as_soon_as_there_is_room_elsewhere() -
     assert loop.controller.fleet.deployment().of_unit("a")
 
 
+def test_an_instance_that_was_asked_to_move_goes_to_the_host_that_was_named() -> None:
+    site = a_site(flavours=[a_flavour(cores=1.0)], max_hosts=3)
+    loop = Loop(a_topology(units=("a",), sites=[site], policy=Choice("fixed"), initial_instances=2))
+    loop.tick()
+    loop.tick()
+    loop.controller.ask(MigrateInstance("a-1", "", "a", "c-h2", "asked"))
+    held = [v.action.reason for v in loop.tick().verdicts if not v.action.changes]
+    assert "a-1 stays: there is no room for it on c-h2 (asked)" in held
+    loop.controller.ask(MigrateInstance("a-1", "", "a", None, "asked"))
+    for _ in range(4):
+        loop.tick()
+    hosts = {instance.host for instance in loop.controller.fleet.deployment().of_unit("a")}
+    assert hosts == {"c-h2", "c-h3"}, "a host was leased for it, since none had room"
+
+
 def test_what_vanished_while_nobody_looked_is_paid_until_it_was_last_seen(tmp_path: Path) -> None:
     """A power cut of a day: the hosts of a run that is taken up again were gone, not leased."""
     loop = Loop(a_topology(sites=[a_site(btu_s=60.0)]), tmp_path / "j.db")

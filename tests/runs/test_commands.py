@@ -26,7 +26,7 @@ def test_commands_are_taken_once_oldest_first_and_a_torn_one_is_dropped(tmp_path
     assert commands.taken(tmp_path) == []
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "explode"}, {"kind": "drain"}])
+@pytest.mark.parametrize("wrong", [{"kind": "explode"}, {"kind": "drain"}, {"kind": "move"}])
 def test_a_command_that_makes_no_sense_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         Command(**wrong)

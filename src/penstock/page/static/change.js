@@ -4,7 +4,7 @@
 import { duration, element, instant, put } from "./text.js";
 
 const ORDERS = {
-  pause: ["Pause", "It goes on deciding and recording, but does nothing: it only advises.", ""],
+  pause: ["Pause: only advise", "It goes on deciding and recording, but does nothing: it only advises.", ""],
   resume: ["Resume", "It does again what it decides.", ""],
   undo: ["Undo the last change", "It goes back to the version of the topology before this one.", ""],
   stop: ["End the run", "Sources stop and everything is given back. It cannot be undone.", "danger"],
@@ -103,7 +103,7 @@ export class Change {
     const subject = { drain: this.host, move: this.instance, restart: this.unit }[kind]?.value ?? null, to = kind === "move" ? this.target.value : null;
     const [title, means] = ORDERS[kind];
     this.ask(subject ? `${title}: ${subject}${to ? ` to ${to}` : ""}` : title, means, kind, async () => {
-      const entry = this.enter(kind, `${title.toLowerCase()}${subject ? ` ${subject}` : ""}${to ? ` to ${to}` : ""}`);
+      const entry = this.enter(kind, `${title.toLowerCase().split(":")[0]}${subject ? ` ${subject}` : ""}${to ? ` to ${to}` : ""}`);
       Object.assign(entry, { subject, to, revision: this.film.revision });
       try { Object.assign(entry, await this.app.tell("tell", { kind, subject, to, reason: this.reason.value })); entry.outcome = `told: ${entry.told}; waits for the next tick`; }
       catch (error) { entry.outcome = `not told: ${error.message}`; entry.over = true; entry.bad = true; }
