@@ -13,9 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from penstock.controller.journal import Journal
+from penstock.machine.processes import wait_until
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
-from penstock.runs import commands
 from tests.page.runs import PacedSimulation, a_finished_run, many_units
 
 
@@ -116,12 +117,15 @@ def test_a_command_reaches_the_controllers_folder(tmp_path: Path) -> None:
     ):
         order = json.dumps({"kind": "pause", "reason": "night"})
         assert asked(server, "/data/tell", token=None, method="POST", body=order)[0] == 401
-        assert commands.taken(simulation.folder.commands) == []
+        assert not simulation.running_controller().advisory
         status, told = asked(server, "/data/tell", method="POST", body=order)
         assert status == 200, told
         assert asked(server, "/data/tell", method="POST", body='{"kind": "explode"}')[0] == 400
-    taken = commands.taken(simulation.folder.commands)
-    assert [(one.kind, one.reason, one.by) for one in taken] == [("pause", "night", "the page")]
+        assert wait_until(lambda: simulation.running_controller().advisory, 20.0)
+    with Journal(simulation.folder.journal, simulation.topology.name) as journal:
+        assert [row["text"] for row in journal.rows("notice")] == [
+            "told from outside: pause, told by the page: night"
+        ]
 
 
 def test_a_hundred_watching_pages_hear_everything_for_little(tmp_path: Path) -> None:
