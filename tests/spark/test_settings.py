@@ -52,6 +52,14 @@ def test_checkpoints_on_object_stores_keep_sparks_file_manager() -> None:
     assert "spark.sql.streaming.checkpointFileManagerClass" not in settings
 
 
+def test_state_in_rocksdb_keeps_the_file_system_its_snapshots_are_copied_with() -> None:
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    user = {"spark.sql.streaming.stateStore.providerClass": provider}
+
+    assert "spark.hadoop.fs.file.impl" in spark_settings("spark://127.0.0.1:7077")
+    assert "spark.hadoop.fs.file.impl" not in spark_settings("spark://127.0.0.1:7077", user=user)
+
+
 def test_a_setting_that_is_not_sparks_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"begins with `spark\.`"):
         spark_settings(MASTER, user={"executor.cores": "2"})

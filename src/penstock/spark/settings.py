@@ -35,6 +35,7 @@ LOG = logging.getLogger(__name__)
 FAST_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DRIVER_MEMORY_MIB = 1024
 """A bound, not a need. Planning a micro-batch of a unit with eight operators takes more than half of it; with
 less, Java collects garbage for minutes and the unit falls silent."""
@@ -112,8 +113,9 @@ def spark_settings(
         settings["spark.sql.streaming.checkpointFileManagerClass"] = FAST_CHECKPOINTS
         # No checksum file beside each file: half the files of a checkpoint, 7 ms less for each that is
         # written. Disks check their own sectors, and a torn file is no danger: files appear by a rename.
-        # YARN's client asks a file system for its scheme, which the raw one cannot tell.
-        if master != "yarn":
+        # YARN's client asks a file system for its scheme, which the raw one cannot tell; RocksDB's snapshots
+        # are copied by a call that works with the checking one alone.
+        if master != "yarn" and "RocksDB" not in (user or {}).get(STATE_PROVIDER, ""):
             settings["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
     if _is_loopback(master):
         # Nothing of a local cluster listens to the network.

@@ -1,0 +1,54 @@
+"""Faults while the laboratory runs: an executor is killed, then the unit's driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import psutil
+
+from penstock.controller.loop import Tick
+from penstock.runs.run import Run
+
+EXECUTOR, DRIVER = "executor", "driver"
+
+
+class Killer:
+    """Kills one executor and later the driver of the first unit, each once, in the middle of the feed."""
+
+    def __init__(self, duration_s: float) -> None:
+        self._at_s = {EXECUTOR: 0.35 * duration_s, DRIVER: 0.6 * duration_s}
+        self.killed: list[str] = []
+
+    def __call__(self, run: Run, tick: Tick) -> None:
+        """What is due at a tick."""
+        started_s = run.feed.started_s
+        if started_s is None:
+            return
+        for what, at_s in self._at_s.items():
+            if tick.at_s - started_s > at_s and what not in self.killed:
+                done = _kill_executor(run) if what == EXECUTOR else _kill_driver(run)
+                if done:
+                    self.killed.append(what)
+                return
+
+
+def _kill_driver(run: Run) -> bool:
+    unit = run.topology.units[0].name
+    if not run.drivers.alive(unit):
+        return False
+    run.drivers.signal(unit, signal.SIGKILL)
+    return True
+
+
+def _kill_executor(run: Run) -> bool:
+    for record in run.hosts.processes.values():
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(record.pid).children(recursive=True):
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
+                    os.kill(child.pid, signal.SIGKILL)
+                    return True
+    return False
