@@ -136,8 +136,8 @@ def test_a_function_makes_the_columns_and_sees_every_batch_also_where_a_feeder_g
     clock = Clock()
     for stopped in (lambda: next(calls) >= 7, lambda: False):
         feed(
-            "orders", CONSTANT, "place string, raw binary", [folder], 1000.0, 2.0, lambda: clock.now_s, clock.wait,
-            stopped, "tests.channels.test_feeder:numbered",
+            "orders", CONSTANT, "place string, raw binary", [folder], 1000.0, 2.0, lambda: clock.now_s,
+            clock.wait, stopped, "tests.channels.test_feeder:numbered",
         )  # fmt: skip
     records = read_results(folder)
     assert len(records) == 100

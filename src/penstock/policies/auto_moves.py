@@ -1,8 +1,8 @@
 """What a move is charged: as much as keeps the moves to those that the load itself asks for.
 
 How often instances must come and go is a matter of the load. A plain rule says how often: a number that is
-right stays until the load is an eighth off it. Where `auto` moved more than that of late, what comes or goes is
-charged more, so that it follows less closely; where it moved less, following more closely is cheap.
+right stays until the load is an eighth off it. Where `auto` moved more than that of late, what comes or goes
+is charged more, so that it follows less closely; where it moved less, following more closely is cheap.
 """
 
 from __future__ import annotations
