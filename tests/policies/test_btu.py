@@ -276,7 +276,7 @@ def test_a_unit_that_needs_its_instances_keeps_them():
 def test_a_unit_shrinks_only_where_the_rest_can_do_its_work(cpu_ratio, shrinks):
     # Three instances at 60 % are two at 90 %.
     calm = {"a": [a_signal(waiting=0, cpu_ratio=cpu_ratio)]}
-    view = a_view(on={"h1": ["a"] * 2, "h2": ["a"]}, signals=calm, remaining_s={"h1": 1800.0, "h2": 9.0})
+    view = a_view(on={"h1": ["a"] * 2, "h2": ["a"]}, signals=calm, remaining_s={"h1": 1800.0, "h2": 40.0})
     assert ("StopInstance" in kinds(Btu().decide(view))) is shrinks
 
 
@@ -336,6 +336,14 @@ def test_a_release_is_planned_backwards_from_the_paid_end_with_measured_times():
     assert prolong == ProlongLease(
         "h2", "needed: emptying it takes 1 min 40 s here and 1 min are left; 1 min of the lease left"
     )
+
+
+def test_before_a_retirement_was_measured_it_is_thought_to_take_the_given_time():
+    """With a hundredth of a second left, a host would be paid for once more after it was told to go."""
+    on, topology = {"h1": ["a"] * 2, "h2": ["a"]}, a_topology()
+    for left_s, kind in ((0.01, "ProlongLease"), (31.0, "StopInstance"), (80.0, "StopInstance")):
+        view = a_view(topology, on=on, signals=CALM, remaining_s={"h1": 1800.0, "h2": left_s})
+        assert Btu(shutdown_s=30.0).decide(view)[0].kind == kind, left_s
 
 
 def test_a_host_that_another_policy_uses_is_not_emptied():

@@ -102,6 +102,11 @@ def test_another_size_of_an_instance_starts_its_unit_again() -> None:
     assert (found.restarts, found.refused) == (("second",), ())
 
 
+def test_another_trigger_starts_its_unit_again() -> None:
+    found = preview(a_pair(), with_unit(a_pair(), "second", trigger_s=2.0))
+    assert (found.restarts, found.untouched, found.refused) == (("second",), ("first",), ())
+
+
 def test_a_further_unit_starts_and_the_one_it_reads_from_sends_to_it_as_well() -> None:
     found = preview(a_pair(), with_alerts(a_pair()))
     assert (found.starts, found.restarts, found.untouched) == (("third",), ("first",), ("second",))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from penstock.channels.sinks import read_results
 from penstock.errors import ConfigurationError
 from penstock.runs.in_one_session import LocalRun
+from penstock.spark.gateway.queries import trigger_of
 from penstock.spark.unit.faults import OperatorError, cause_of
 from penstock.topology.model import Operator, Sink, Unit
 
@@ -115,8 +117,10 @@ def test_a_restarted_unit_goes_on_from_its_checkpoint(spark, tmp_path):
     topology = one_operator()
     run(spark, topology, tmp_path, range(10))
     put(tmp_path, range(10, 20), batch_id=1)
-    again = LocalRun(spark, topology, tmp_path)
+    calmer = replace(topology, units=(replace(topology.units[0], trigger_s=0.25),))
+    again = LocalRun(spark, calmer, tmp_path)
     again.start()
+    assert [str(trigger_of(query)) for query in spark.streams.active] == ["every 0.25 s"]
     again.process_all()
     again.stop()
 

@@ -33,13 +33,12 @@ class MeasuredTimes:
             return None
         return (self.host_start_s or 0.0) + (self.instance_start_s or 0.0)
 
-    def emptying_s(self, *, moves: bool) -> float:
-        """How long a host takes to become empty; 0 where nothing was measured yet."""
+    def emptying_s(self, *, moves: bool, guess_s: float) -> float:
+        """How long a host takes to become empty; `guess_s` is for a retirement that was not measured yet."""
+        retire_s = guess_s if self.retire_s is None else self.retire_s
         if not moves:
-            return self.retire_s or 0.0
-        if self.move_s is not None:
-            return self.move_s
-        return (self.instance_start_s or 0.0) + (self.retire_s or 0.0)
+            return retire_s
+        return (self.instance_start_s or 0.0) + retire_s if self.move_s is None else self.move_s
 
 
 @dataclass

@@ -381,6 +381,7 @@ class Btu:
                 host,
                 may_stop=allowance,
                 choose=lambda unit, rooms: self._best(plan, unit, rooms),
+                shutdown_s=self.shutdown_s,
                 exclude=undecided,
                 shrinkable=[instance for _, instance in self._shrinkable(plan, frozenset(growing))],
                 pending=growing,

@@ -51,10 +51,12 @@ def hosts_at_lease_end(view: View, ratio: float, shutdown_s: float) -> tuple[str
     Planned backwards from the paid end: what moving an instance away takes here, as measured, comes on top of
     the window in which a host is judged for the last time.
     """
-    moving_s = view.times.emptying_s(moves=True)
+    moving_s = view.times.emptying_s(moves=True, guess_s=shutdown_s)
 
-    def first_window_s(lease: Lease) -> float:
+    def first_window_s(host: str, lease: Lease) -> float:
         last_s = window_s(lease, view, ratio, shutdown_s)
+        if not view.deployment.on_host(host):
+            return last_s
         return max(last_s, min(moving_s + view.interval_s, lease.btu_s))
 
     ending = [
@@ -62,7 +64,7 @@ def hosts_at_lease_end(view: View, ratio: float, shutdown_s: float) -> tuple[str
         for host, lease in view.leases.items()
         if (known := view.deployment.hosts.get(host)) is not None
         and known.state is HostState.UP
-        and lease.remaining_s(view.now_s) <= first_window_s(lease)
+        and lease.remaining_s(view.now_s) <= first_window_s(host, lease)
     ]
     return tuple(host for _, host in sorted(ending))
 
@@ -73,15 +75,17 @@ def emptied(
     *,
     may_stop: Mapping[str, int],
     choose: RoomChooser,
+    shutdown_s: float,
     exclude: Collection[str] = (),
     shrinkable: Sequence[Instance] = (),
     pending: Sequence[str] = (),
 ) -> Emptying | str:
     """How to empty a host, or the reason in words why it cannot be.
 
-    `may_stop` says how many instances of each unit may stop; `exclude` names further hosts nothing moves
-    to; `shrinkable` are instances elsewhere that may stop to make room, best first (they count against
-    `may_stop` too); `pending` are units about to start an instance, which must still find room.
+    `may_stop` says how many instances of each unit may stop; `shutdown_s` is how long one takes to stop,
+    until it was measured; `exclude` names further hosts nothing moves to; `shrinkable` are instances
+    elsewhere that may stop to make room, best first (they count against `may_stop` too); `pending` are
+    units about to start an instance, which must still find room.
     """
     topology = plan.view.topology
     stoppable = dict(may_stop)
@@ -142,7 +146,9 @@ def emptied(
         if placed(unit) is None:
             return f"{unit} is about to grow and no other host has room for it"
     lease = plan.view.leases.get(host)
-    needed_s = plan.view.times.emptying_s(moves=bool(moves)) if stops or moves else 0.0
+    needed_s = 0.0
+    if stops or moves:
+        needed_s = plan.view.times.emptying_s(moves=bool(moves), guess_s=shutdown_s)
     if lease is not None and lease.btu_s > plan.view.interval_s:
         left_s = lease.remaining_s(plan.view.now_s)
         if left_s < needed_s:
@@ -179,7 +185,7 @@ def give_back(
         undecided.discard(host)
         lease = view.leases[host]
         remaining = format_duration(lease.remaining_s(view.now_s))
-        found = emptied(plan, host, may_stop=left, choose=_fullest, exclude=undecided)
+        found = emptied(plan, host, may_stop=left, choose=_fullest, shutdown_s=shutdown_s, exclude=undecided)
         if isinstance(found, str):
             if must_prolong(lease, view, 0.0, shutdown_s):
                 plan.prolong(host, f"needed: {found}; {remaining} of the lease left")

@@ -122,6 +122,8 @@ class Unit:
     """An instance may grow in place up to this many slots; None means that all have `slots`."""
     slot_memory_mib: int = 0
     """Memory that every slot beyond `slots` adds to an instance."""
+    trigger_s: float = 0.0
+    """The least time between the beginnings of two micro-batches; 0 means as soon as it can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,7 @@ class _Finder:
     def _bounds(self, path: Path, what: str, unit: Unit) -> None:
         within = self.findings.within
         within((*path, "slots"), f"{what}, slots", unit.slots, 1, MOST_SLOTS)
+        self.findings.not_negative((*path, "trigger"), f"{what}, trigger", unit.trigger_s, LONGEST_S)
         if unit.max_slots is not None:
             least = max(1, unit.slots)
             within((*path, "max_slots"), f"{what}, max_slots", unit.max_slots, least, MOST_SLOTS)

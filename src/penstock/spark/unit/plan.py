@@ -47,6 +47,8 @@ class UnitPlan:
     outlets: tuple[Outlet, ...]
     channel: Channel
     """The channel its outgoing edges cross."""
+    trigger_s: float = 0.0
+    """The least time from one micro-batch to the next; 0 means as soon as it can."""
 
     @property
     def reads_a_function(self) -> bool:
@@ -112,7 +114,12 @@ def plan_unit(topology: Topology, unit_name: str) -> UnitPlan:
             # Nobody takes its records: they are computed all the same, for what its function does.
             outlets.append(Outlet(operator.name, (), (Sink(f"{operator.name}-discarded", (operator.name,)),)))
     return UnitPlan(
-        unit_name, tuple(inputs.values()), operators, tuple(outlets), _channel(topology, unit_name)
+        unit_name,
+        tuple(inputs.values()),
+        operators,
+        tuple(outlets),
+        _channel(topology, unit_name),
+        unit.trigger_s,
     )
 
 

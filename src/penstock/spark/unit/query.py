@@ -117,6 +117,8 @@ class UnitQuery:
             records, serve = self._served(frames)
             writer = self._observed(records).writeStream.foreachBatch(serve)
         Checkpoint(self.checkpoint).note_places(sources_read(records))
+        if self.plan.trigger_s > 0:
+            writer = writer.trigger(processingTime=f"{self.plan.trigger_s * 1000:.0f} milliseconds")
         self._running = (
             writer.queryName(self.plan.unit)
             .outputMode(output_mode(records))
