@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.cli.replay import _repriced
 from penstock.cli.tune import Trial, best_of, frontier, lines_of, searched
 from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
@@ -63,6 +64,19 @@ def test_replay_shows_the_run_its_twin_other_policies_and_the_plan_of_hindsight(
     for text in ("as it happened", "the twin of it", "auto", "clairvoyant", "the twin is off by"):
         assert text in " ".join(shown.output.split())
     assert (out / "report.html").is_file()
+
+
+def test_other_prices_are_an_hour_and_other_leases_have_a_minimum_and_steps():
+    (site,) = _repriced(a_topology(), "m=1.20", "60s", "1s").sites
+    assert site.first_price(site.flavours[0]) == Decimal("0.02")
+    assert site.price_per_step(site.flavours[0]) * 60 == Decimal("0.02")
+    assert _repriced(a_topology(), None, None, None) == a_topology()
+
+
+@pytest.mark.parametrize("prices", ["unknown=1", "m=dear", "m"])
+def test_a_price_that_says_nothing_is_refused(prices):
+    with pytest.raises(ConfigurationError, match="expected"):
+        _repriced(a_topology(), prices, None, None)
 
 
 def test_explain_tells_what_was_seen_and_decided(a_run):

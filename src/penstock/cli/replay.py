@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,13 @@ from rich.table import Table
 
 from penstock.cli.choices import new_folder, read_choice, read_list
 from penstock.cli.console import console as open_console
+from penstock.errors import ConfigurationError
 from penstock.experiments.twin import Outcome, Recorded, bound_of, opened, recorded, replayed, topology_of_run
 from penstock.policies.registry import make_policy
 from penstock.quantities import duration_s
 from penstock.report.page import Page
 from penstock.runs.assembly import with_choices
-from penstock.topology.model import Topology
+from penstock.topology.model import Site, Topology
 
 COLUMNS = ("", "cost", "/ clairvoyant", "kept", "rescales", "host-min")
 
@@ -32,6 +34,15 @@ def replay(
         Path | None, typer.Option(help="The run's topology, where its folder has none.")
     ] = None,
     btu: Annotated[str | None, typer.Option(help="Another billing time unit, for all of them.")] = None,
+    minimum: Annotated[
+        str | None, typer.Option(help="The least time a lease is paid for, such as 60s.")
+    ] = None,
+    increment: Annotated[
+        str | None, typer.Option(help="The steps in which time after the minimum is paid, such as 1s.")
+    ] = None,
+    prices: Annotated[
+        str | None, typer.Option(help="Other prices an hour, by flavour, such as small=0.10,large=0.38.")
+    ] = None,
     slo: Annotated[str | None, typer.Option(help="Another SLO for every operator.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
@@ -43,7 +54,7 @@ def replay(
     with opened(journal) as book:
         run = recorded(book, topology_of_run(journal, topology))
     variants = [("the twin of it", run.topology)]
-    changed = _changed(run.topology, btu, slo)
+    changed = _repriced(_changed(run.topology, btu, slo), prices, minimum, increment)
     variants += [
         (text, with_choices(changed, policy=choice))
         for text, choice in zip(read_list(policies), choices, strict=True)
@@ -61,6 +72,35 @@ def _changed(topology: Topology, btu: str | None, slo: str | None) -> Topology:
         slo_s = duration_s(slo)
         changed = replace(changed, operators=tuple(replace(o, slo_s=slo_s) for o in changed.operators))
     return changed
+
+
+def _repriced(topology: Topology, prices: str | None, minimum: str | None, increment: str | None) -> Topology:
+    """The topology with other prices an hour, by flavour, and another minimum and increment of its leases."""
+    asked: dict[str, Decimal] = {}
+    for text in read_list(prices) if prices else ():
+        name, _, value = text.partition("=")
+        try:
+            asked[name.strip()] = Decimal(value.strip())
+        except InvalidOperation:
+            raise ConfigurationError(f"expected a price such as small=0.10, got {text!r}") from None
+    known = {flavour.name for site in topology.sites for flavour in site.flavours}
+    if unknown := sorted(set(asked) - known):
+        names = ", ".join(sorted(known))
+        raise ConfigurationError(f"expected prices of the flavours {names}, got {', '.join(unknown)}")
+
+    def repriced(site: Site) -> Site:
+        hours = Decimal(str(site.btu_s)) / 3600
+        flavours = tuple(
+            replace(f, price_per_btu=asked[f.name] * hours) if f.name in asked else f for f in site.flavours
+        )
+        return replace(
+            site,
+            flavours=flavours,
+            minimum_s=duration_s(minimum) if minimum else site.minimum_s,
+            increment_s=duration_s(increment) if increment else site.increment_s,
+        )
+
+    return replace(topology, sites=tuple(repriced(site) for site in topology.sites))
 
 
 def _all(run: Recorded, variants: Sequence[tuple[str, Topology]], jobs: int) -> list[Outcome]:

@@ -142,7 +142,8 @@ def _beyond(rate: Floats, floor: float) -> float:
     if len(bins) < ENOUGH:
         return BEYOND
     followed = rate[bins[:, None] + np.arange(1, NEAR // 2 + 1)].max(axis=1)
-    return float(np.clip(np.quantile(followed / highest[bins], QUANTILES[-1]), 1.0, BEYOND))
+    beyond = np.sort(followed / highest[bins])[int(QUANTILES[-1] * (len(bins) - 1))]
+    return min(BEYOND, max(1.0, float(beyond)))
 
 
 def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) -> bool:
@@ -150,15 +151,20 @@ def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) ->
     if len(rate) < 2 * ENOUGH:
         return False
     before, after = np.maximum(newest[:-ahead], floor), np.maximum(rate[ahead:], floor)
-    shares, amounts = np.log(after / before), after - before
+    shares, amounts = np.sort(after / before), np.sort(after - before)
     losses = [0.0, 0.0]
     for level in QUANTILES[1:]:
-        for number, told in enumerate(
-            (before * np.exp(np.quantile(shares, level)), before + np.quantile(amounts, level))
-        ):
-            above = after - told
-            losses[number] += float(np.mean(np.maximum(level * above, (level - 1.0) * above))) / (1.0 - level)
+        place = int(level * (len(after) - 1))
+        for number, told in enumerate((before * shares[place], before + amounts[place])):
+            losses[number] += _pinball(after - told, level)
     return losses[1] < BETTER * losses[0]
+
+
+def _pinball(above: Floats, level: float) -> float:
+    """The mean pinball loss of a quantile, from how far what came was above it, for each level alike."""
+    # max(level · a, (level − 1) · a) = level · a + max(−a, 0)
+    short = float(np.minimum(above, 0.0).sum())
+    return (level * float(above.sum()) - short) / len(above) / (1.0 - level)
 
 
 def _lines(actual: Floats, last: Floats, season: Floats | None) -> list[Line]:
@@ -196,9 +202,14 @@ def _losses(errors: Floats) -> Floats:
     """The pinball losses of the quantiles of forecasters' errors, which are rows."""
     ordered = np.sort(errors, axis=1)
     total: Floats = np.zeros(len(errors))
+    count = ordered.shape[1]
+    sums, running = ordered.sum(axis=1), np.cumsum(ordered, axis=1)
     for share in QUANTILES:
-        above = ordered - ordered[:, int(share * (ordered.shape[1] - 1)), None]
-        total += np.maximum(share * above, (share - 1.0) * above).mean(axis=1) / (1.0 - share)
+        place = int(share * (count - 1))
+        told = ordered[:, place]
+        # What is below the quantile, of errors in their order, is a sum up to its place.
+        short = running[:, place] - (place + 1) * told
+        total += (share * (sums - count * told) - short) / count / (1.0 - share)
     return total
 
 
@@ -236,12 +247,14 @@ def _forgive(errors: Floats, bins: Ints, distances: Ints, count: int) -> None:
     """
     if count < LONG:
         return
-    worst = bins[errors.argmax(axis=1)]
-    inside = np.abs(bins[:, None] - worst[:, None, :]) <= distances + EPISODE
-    others = np.where(inside, -np.inf, errors).max(axis=1)
-    over = np.isfinite(others) & (worst + distances < count - RECENT_EPISODE)
-    highest = np.where(over, others, np.inf)
-    np.minimum(errors, highest[:, None, :], out=errors)
+    worst = bins[errors.argmax(axis=2)]
+    over = worst + distances < count - RECENT_EPISODE
+    if not over.any():
+        return
+    inside = np.abs(bins - worst[:, :, None]) <= (distances + EPISODE)[:, None]
+    others = np.where(inside, -np.inf, errors).max(axis=2)
+    highest = np.where(over & np.isfinite(others), others, np.inf)
+    np.minimum(errors, highest[:, :, None], out=errors)
 
 
 def _known_columns(count: int) -> int:
@@ -256,14 +269,15 @@ def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
     if len(bins) > RECENT:
         # Every one of late, every other one before: how it moves lately counts more.
         bins = np.concatenate([bins[:-RECENT:2], bins[-RECENT:]])
-    followed = actual[bins[:, None] + np.arange(1, farthest + 1)]
+    # Past bins are the last axis throughout: they are many, and what is sorted lies together.
+    followed = actual[bins + np.arange(1, farthest + 1)[:, None]]
     at = DISTANCES[columns] - 1
-    reached = np.stack([followed[:, at], np.maximum.accumulate(followed, axis=1)[:, at]])
-    errors = reached - line.at(bins[:, None], columns)
+    errors = np.stack([followed[at], np.maximum.accumulate(followed)[at]])
+    errors -= line.at(bins[:, None], columns).T
     _forgive(errors, bins, DISTANCES[columns], len(actual))
-    errors.sort(axis=1)
+    errors.sort(axis=2)
     place = LEVELS * (len(bins) - 1)
     low = place.astype(np.int64)
-    rest = (place - low)[:, None]
-    below = errors[:, low]
-    return np.asarray(below + (errors[:, np.minimum(low + 1, len(bins) - 1)] - below) * rest)
+    below = errors[:, :, low]
+    above = errors[:, :, np.minimum(low + 1, len(bins) - 1)]
+    return np.asarray((below + (above - below) * (place - low)).swapaxes(1, 2))

@@ -168,8 +168,19 @@ class _Seen:
             f"{high:.4g}/s ({self.outlook.forecaster}), {self.ability.rate_per_s:.4g}/s an instance, "
             f"{choice.late_if_unchanged:.3g} late expected, {choice.late:.3g} after it; "
             f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep:.4g} asked, "
-            f"a late record is worth {prices.late:.3g}"
+            f"a late record is worth {prices.late:.3g}{_instead(choice, prices)}"
         )
+
+
+def _instead(choice: Choice, prices: Prices) -> str:
+    """What leaving everything as it is would have cost, beside what the change costs or saves."""
+    if choice.costs == 0:
+        return ""
+    change = f"it saves {-choice.costs:.3g}" if choice.costs < 0 else f"it costs {choice.costs:.3g}"
+    return (
+        f"; {change} and {choice.late * prices.late:.3g} in late records, "
+        f"left as it is {choice.late_if_unchanged * prices.late:.3g} in late records"
+    )
 
 
 def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int) -> _Seen | str:
