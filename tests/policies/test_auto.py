@@ -70,6 +70,7 @@ def test_a_backlog_is_late_before_it_is_finished():
     assert backlog_s(10.0, 40.0, 30.0, 1.0, 60.0, 300.0) == 0.0
     assert backlog_s(1000.0, 40.0, 30.0, 1.0, 60.0, 300.0) == pytest.approx(100.0)
     assert backlog_s(1000.0, 30.0, 30.0, 1.0, 60.0, 300.0) == pytest.approx(360.0)
+    assert backlog_s(30_000.0, 30.0, 30.0, 1.0, 60.0, 300.0) == pytest.approx(1000.0)
     load = a_load([10.0] * 60)
     assert account_of(load, 0.99, 30.0).balance_s == pytest.approx(account_of(load, 0.99).balance_s - 30.0)
 
@@ -145,7 +146,8 @@ def test_a_forecast_of_less_takes_nothing_from_what_the_present_needs():
     future = a_future(load=6.0, count=12)
     far = np.full((2, 3), 6.0)
     assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, far, 6.0).count == 4
-    assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, far, 14.0).count == 8
+    for worth in (1.0, 1e-15):
+        assert fewer_instances(future, ABILITY, prices(worth), 12, 1, 4, TIMES_S, far, 14.0).count == 8
 
 
 def test_what_is_held_above_the_load_is_asked_for_before_the_load_is_there():

@@ -101,7 +101,7 @@ class Auto:
         step = prices.per_host if prices.priced and _alone(plan, unit) else 1
         down = fewer_instances(
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
-            seen.present_per_s, seen.headroom(prices), max(0.0, seen.account.balance_s),
+            seen.present_per_s, seen.headroom(prices),
         )  # fmt: skip
         if down.count < count and not prices.priced:
             reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"

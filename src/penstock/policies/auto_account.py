@@ -45,10 +45,10 @@ def backlog_s(
     if waiting <= slack_s * able_per_s:
         return 0.0
     spare_per_s = able_per_s - load_per_s
-    if spare_per_s * recovery_s >= waiting:
-        return waiting / spare_per_s
-    # Not with what is there: somewhat later, with what a decision adds.
-    return lead_s + recovery_s
+    # Where what is there does not do it: somewhat later, with what a decision adds.
+    over_s = waiting / spare_per_s if spare_per_s * recovery_s >= waiting else lead_s + recovery_s
+    # All that waits is late, however fast it is worked off.
+    return max(over_s, waiting / max(load_per_s, 1e-9))
 
 
 def account_of(load: Load, keep: float, committed_s: float = 0.0) -> Account:

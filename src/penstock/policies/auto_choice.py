@@ -100,25 +100,23 @@ def more_instances(
 
 def fewer_instances(
     future: Future, ability: Ability, prices: Prices, count: int, least: int, step: int, times_s: Floats,
-    peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0, spendable_s: float = 0.0,
+    peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0,
 ) -> Choice:  # fmt: skip
     """The best number of instances from the present one down, in steps that empty a host.
 
     A forecast only ever adds to what the present needs: no way is taken to be below the present load.
-    Lateness that was saved up may be spent: a host is asked for again so much later.
+    Nor is anything given back that the present load needs, however little a late record is worth.
     """
     rescale_s = prices.rescale_bins * future.bin_s
     future = replace(future, ways_per_s=np.maximum(future.ways_per_s, now_per_s))
     peaks_per_s = np.maximum(peaks_per_s, now_per_s)
-    spendable_s = min(spendable_s, float(times_s[-1]))
     counts, saved = [count], [0.0]
     lower = count - step if step == 1 or count % step == 0 else count - count % step
-    while lower >= least and len(counts) < MOST_STEPS:
+    while lower >= least and len(counts) < MOST_STEPS and lower * ability.rate_per_s >= now_per_s:
         # It is asked for again before the load is there: as soon as the load may get there in time.
         needed = future.weights @ (peaks_per_s * headroom > ability.rate_per_s * lower)
         # Every step empties a host, even one that was not full; what goes is to come again one day.
-        again_s = _first_time(times_s, needed) + spendable_s
-        gain = prices.instance_per_s * step * (again_s - 2 * rescale_s)
+        gain = prices.instance_per_s * step * (_first_time(times_s, needed) - 2 * rescale_s)
         if gain <= 0:
             break
         counts.append(lower)
