@@ -128,6 +128,12 @@ def test_a_load_that_something_bounds_is_not_taken_to_go_beyond_it():
     assert outlook_of(a_load(rising), 2).ways_per_s[:, 1].max() > 1.005 * rising[-1]
 
 
+def test_a_bound_that_was_broken_is_none():
+    swinging = 50.0 + 10.0 * np.sin(np.arange(700) / 20.0)
+    assert outlook_of(a_load([*swinging, 60.0, 60.0]), 2).ways_per_s.max() < 61.0
+    assert outlook_of(a_load([*swinging, 75.0, 90.0]), 2).ways_per_s.max() > 95.0
+
+
 def test_a_peak_is_never_below_what_the_load_reaches():
     rates = 50.0 + np.random.default_rng(2).normal(0, 4, 400)
     found = outlook_of(a_load(rates), 2)

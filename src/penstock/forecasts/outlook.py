@@ -48,6 +48,8 @@ CAREFUL_STEP = 0.04
 """How far the logarithm of a load is taken to move in one bin before anything is known of it."""
 BEYOND = 1.25
 """No way is higher than so many times the highest load of the record."""
+BROKEN = 1.02
+"""A bound is broken by a load of more than so many times it."""
 NEAR_HIGHEST = 0.85
 """A load of at least this share of its highest so far is near it."""
 EPISODE = 15
@@ -129,13 +131,16 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     if by_share:
         ways, peaks = np.exp(ways), np.exp(peaks)
     # Shares seen at a low load would make a high one grow without end.
-    highest = _beyond(rate, floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
+    highest = _beyond(rate, float(newest[-1]), floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
     ways, peaks = (np.clip(found, floor, highest) for found in (ways, peaks))
     return Outlook(load.bin_s, ways, peaks, best.name, max(0, len(actual) - 1))
 
 
-def _beyond(rate: Floats, floor: float) -> float:
-    """How far a load that is near its highest goes beyond it: not at all where something bounds it."""
+def _beyond(rate: Floats, newest: float, floor: float) -> float:
+    """How far a load that is near its highest goes beyond it: not at all where something bounds it.
+
+    A bound that was broken of late is none.
+    """
     highest = np.maximum(np.maximum.accumulate(rate), floor)
     bins = np.arange(2 * ENOUGH, len(rate) - NEAR // 2)
     bins = bins[rate[bins] >= NEAR_HIGHEST * highest[bins]]
@@ -143,7 +148,9 @@ def _beyond(rate: Floats, floor: float) -> float:
         return BEYOND
     followed = rate[bins[:, None] + np.arange(1, NEAR // 2 + 1)].max(axis=1)
     beyond = np.sort(followed / highest[bins])[int(QUANTILES[-1] * (len(bins) - 1))]
-    return min(BEYOND, max(1.0, float(beyond)))
+    found = min(BEYOND, max(1.0, float(beyond)))
+    before, lately = float(rate[:-RECENT_EPISODE].max()), max(newest, float(rate[-RECENT_EPISODE:].max()))
+    return BEYOND if lately > BROKEN * found * before else found
 
 
 def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) -> bool:

@@ -21,7 +21,7 @@ PLANNED = 0.8
 """The plain rule plans for this utilisation."""
 FEW = 8.0
 """So many moves more or less say nothing."""
-CHEAPEST, DEAREST = 0.1, 1.3
+CHEAPEST, DEAREST = 0.15, 1.3
 """A move is charged at least and at most so many times the usual."""
 
 
@@ -51,4 +51,5 @@ def plain_moves(loads_per_s: Sequence[float], rate_per_s: float) -> float:
 
 def charged_bins(moved: float, plain: float) -> float:
     """Intervals that what comes or goes is charged with."""
-    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ((moved + FEW) / (plain + FEW)) ** 2))
+    ratio = (moved + FEW) / (plain + FEW)
+    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ratio if ratio < 1.0 else ratio**2))
