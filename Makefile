@@ -43,7 +43,7 @@ format: $(STAMP) ## rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning for a part
+bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning,cells for a part
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 clusters: $(STAMP) ## existing standalone, YARN and Kubernetes; ONLY=standalone,yarn,kubernetes,hdfs for a part

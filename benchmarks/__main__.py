@@ -21,6 +21,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "planning": ("benchmarks.planning",),
     "spark": ("benchmarks.spark", "benchmarks.spark_units"),
     "attach": ("benchmarks.attach",),
+    "cells": ("benchmarks.cells",),
 }
 """Areas by name, with the modules that measure them."""
 RESULT = Path("build") / "bench.json"

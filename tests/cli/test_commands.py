@@ -116,7 +116,8 @@ def test_a_warm_start_begins_with_the_mean_instances_of_the_last_run(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("btu", "--vm-price", "1 EUR/h"), "are for kalman, not for btu"),
+        (("btu", "--vm-price", "1 EUR/h"), "are for kalman and cells, not for btu"),
+        (("btu", "--minutes", "1"), "are for cells, not for btu"),
         (("kalman", "--vm-price", "1 EUR/h", "--violation-price", "1 USD"), "one currency"),
         (("kalman", "--violation-price", "1 EUR/h"), "price of one violation"),
         (("kalman", "--vm-price", "cheap"), 'such as "0.10 USD/h"'),

@@ -56,6 +56,7 @@ EXPERIMENTS = {
     "levels": Experiment(
         "penstock.experiments.levels", 1, "paper 002: multi-level elasticity", (CLICKS, MESSAGES)
     ),
+    "cells": Experiment("penstock.experiments.cells", 3, "paper 001 on real Spark: the cell laboratory"),
 }
 """Experiments by name."""
 MOST_SHOWN = 60
@@ -73,10 +74,20 @@ def experiment(
         typer.Option(help=f"Folder with the recorded series an experiment plays; {VARIABLE} by default."),
     ] = None,
     vm_price: Annotated[
-        str | None, typer.Option(help='kalman: what a VM costs, for the break-even, such as "0.05 EUR/h".')
+        str | None,
+        typer.Option(help='kalman, cells: what a VM costs, for the break-even, such as "0.05 EUR/h".'),
     ] = None,
     violation_price: Annotated[
-        str | None, typer.Option(help='kalman: what a missed SLA costs, such as "0.001 EUR".')
+        str | None, typer.Option(help='kalman, cells: what a missed SLA costs, such as "0.001 EUR".')
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="cells: how long each run sends images; 5 by default.")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option(help="cells: some of Pyramid,Square,Lab; all by default.")
+    ] = None,
+    filters: Annotated[
+        str | None, typer.Option(help="cells: some of none,gaussian,kalman; all by default.")
     ] = None,
 ) -> None:
     """Run a paper's evaluation: tables, plots and a verdict beside the paper's figures.
@@ -88,7 +99,7 @@ def experiment(
     if seeds is not None and seeds < 1:
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
     chosen = EXPERIMENTS[name]
-    options = _prices(name, vm_price, violation_price)
+    options = _prices(name, vm_price, violation_price) | _runs(name, minutes, workloads, filters)
     recordings = find_recordings(data)
     if chosen.recordings:
         options["recordings"] = recordings
@@ -118,12 +129,23 @@ def experiment(
         console.print(f"  {page}")
 
 
+def _runs(name: str, minutes: float | None, workloads: str | None, filters: str | None) -> dict[str, object]:
+    """Which runs on real Spark, as the experiment takes it; empty where nothing was said."""
+    given: dict[str, object] = {} if minutes is None else {"minutes": minutes}
+    for key, text in (("workloads", workloads), ("filters", filters)):
+        if text is not None:
+            given[key] = [part.strip() for part in text.split(",") if part.strip()]
+    if given and name != "cells":
+        raise ConfigurationError(f"--minutes, --workloads and --filters are for cells, not for {name}")
+    return given
+
+
 def _prices(name: str, vm_price: str | None, violation_price: str | None) -> dict[str, object]:
     """The user's own prices as the experiment takes them; none where none were given."""
     if vm_price is None and violation_price is None:
         return {}
-    if name != "kalman":
-        raise ConfigurationError(f"--vm-price and --violation-price are for kalman, not for {name}")
+    if name not in ("kalman", "cells"):
+        raise ConfigurationError(f"--vm-price and --violation-price are for kalman and cells, not for {name}")
     from penstock.experiments.kalman_evaluation import Prices
 
     default = Prices()

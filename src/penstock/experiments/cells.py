@@ -1,0 +1,321 @@
+"""Paper 001 on real Spark: the cell laboratory under three workloads and three filters.
+
+Each run is a run of `examples/cells` with real executors, whose CPU and memory are read and filtered. It ends
+in the analogues of Tables 3 to 5 with their spread, the break-even in money, and what the simulator, given
+the profile of one run, says of the others. Runs take minutes each: fewer and shorter ones are options.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from penstock.errors import ConfigurationError
+from penstock.experiments.kalman_evaluation import Prices
+from penstock.experiments.kalman_paper import FILTERS
+from penstock.experiments.kalman_runs import LabLike
+from penstock.report.figures import Figure, write_figures
+from penstock.report.page import Page
+from penstock.runs.profile import PROFILE, Profile, simulated_twin
+from penstock.topology.model import Choice
+
+WORKLOADS = ("Pyramid", "Square", "Lab")
+MINUTES = 5.0
+MOST_PER_S = 40.0
+"""Images a second at the top: what keeps three executors busy on two cores with pictures of this size."""
+MEGAPIXELS = 0.4
+STEP_S = 5.0
+"""Length of the steps the laboratory's trace is followed by."""
+FEWER_EVENTS_PER_CENT = -60.0
+NEAR_PER_CENT = 20.0
+POLICY = {
+    "none": Choice("utilisation", {"step": "single"}),
+    "gaussian": Choice("utilisation", {"step": "single"}),
+    "kalman": Choice("utilisation", {"step": "multi"}),
+}
+"""The paper's rules: only the Kalman filter's estimate says how many instances are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one run came to; `simulated` rows have no correctness of their own."""
+
+    workload: str
+    filter: str
+    seed: int
+    kind: str
+    vm_h: float
+    events: float
+    image_s: float
+    query_s: float
+    image_violations: float
+    query_violations: float
+    right: bool
+
+    @property
+    def violations(self) -> float:
+        """Images and queries beyond their promises."""
+        return self.image_violations + self.query_violations
+
+
+METRICS: Mapping[str, tuple[str, Callable[[Row], float]]] = {
+    "VM time": ("h", lambda row: row.vm_h),
+    "scaling events": ("", lambda row: row.events),
+    "image processing time": ("s", lambda row: row.image_s),
+    "query processing time": ("s", lambda row: row.query_s),
+    "image violations": ("", lambda row: row.image_violations),
+    "query violations": ("", lambda row: row.query_violations),
+    "SLA violations": ("", lambda row: row.violations),
+}
+"""The rows of Tables 3 to 5, with the two promises apart."""
+PREDICTED = ("scaling events", "VM time", "SLA violations")
+
+
+def run(
+    seeds: int,
+    out: Path,
+    progress: Callable[[str], None],
+    prices: Prices | None = None,
+    minutes: float = MINUTES,
+    workloads: Sequence[str] = WORKLOADS,
+    filters: Sequence[str] = FILTERS,
+) -> list[Figure]:
+    """Run everything, write tables, a page and summary.json to a folder, and return the figures."""
+    for given, known in ((workloads, WORKLOADS), (filters, FILTERS)):
+        if unknown := [name for name in given if name not in known]:
+            raise ConfigurationError(f"expected some of {', '.join(known)}, got {', '.join(unknown)}")
+    if minutes <= 0:
+        raise ConfigurationError(f"expected runs of more than 0 minutes, got {minutes:g}")
+    laboratory = _laboratory()
+    out.mkdir(parents=True, exist_ok=True)
+    cells = [(w, f, s) for s in range(1, seeds + 1) for w in workloads for f in filters]
+    rows: list[Row] = []
+    profile: Profile | None = None
+    for number, (workload, name, seed) in enumerate(cells):
+        progress(f"{number} of {len(cells)} runs: {workload}, {name}, seed {seed}")
+        outcome, topology = _real(laboratory, workload, name, seed, minutes * 60, out)
+        rows.append(_row(workload, name, seed, outcome))
+        if profile is None:
+            profile = Profile.read(outcome.folder / PROFILE)
+        else:
+            rows.append(_simulated(workload, name, seed, topology, profile))
+        _write_rows(out / "runs.csv", rows)  # what was measured stays, whatever happens to a later run
+    figures = figures_of(rows, prices or Prices())
+    _write_page(out / "cells.html", rows, figures)
+    write_figures(figures, out / "summary.json")
+    return figures
+
+
+def load_parameters(workload: str, duration_s: float, most_per_s: float = MOST_PER_S) -> Choice:
+    """One of the paper's workloads for a run of this length, with so many images a second at the top."""
+    if workload == "Pyramid":
+        step = most_per_s / 4
+        return Choice(
+            "pyramid",
+            {"low_per_s": 0.0, "high_per_s": most_per_s, "step_per_s": step, "hold_s": duration_s / 16},
+        )
+    if workload == "Square":
+        low = most_per_s / 65
+        return Choice("square", {"low_per_s": low, "high_per_s": most_per_s, "hold_s": duration_s / 6})
+    trace = LabLike()
+    curve, steps = trace.curve, max(1, round(duration_s / STEP_S))
+    edges = [trace.length_s * step / steps for step in range(steps + 1)]
+    due = [float(curve.records(edge)) for edge in edges]
+    means = [(later - before) * steps / trace.length_s for before, later in pairwise(due)]
+    top = max(means)
+    levels = tuple(mean * most_per_s / top for mean in means)
+    return Choice("stepwise", {"levels_per_s": levels, "hold_s": duration_s / steps})
+
+
+def _laboratory() -> Any:
+    """The example's module; ConfigurationError where there is no checkout with it, or no OpenCV."""
+    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
+        examples = root / "examples"
+        if (examples / "cells" / "laboratory.py").is_file():
+            if str(examples) not in sys.path:
+                sys.path.insert(0, str(examples))
+            break
+    else:
+        raise ConfigurationError(
+            "the experiment runs examples/cells, which is in Penstock's repository and not in its package; "
+            "run it from a checkout"
+        )
+    if importlib.util.find_spec("cv2") is None:
+        raise ConfigurationError(
+            "the experiment needs opencv-python; install it with `pip install 'penstock[examples]'`"
+        )
+    return importlib.import_module("cells.laboratory")
+
+
+def _real(
+    laboratory: Any, workload: str, name: str, seed: int, duration_s: float, out: Path
+) -> tuple[Any, Any]:
+    load_class = importlib.import_module("cells.feed").Load
+    choice = load_parameters(workload, duration_s)
+    load = load_class(choice.name, dict(choice.parameters), duration_s, 100, seed, MEGAPIXELS)
+    topology = laboratory.topology_of(load, filter=Choice(name), policy=POLICY[name])
+    folder = out / "runs" / f"{workload.lower()}-{name}-{seed}"
+    album = out / "albums" / str(seed)
+    return laboratory.run_laboratory(topology, load, folder, album=album), topology
+
+
+def _row(workload: str, name: str, seed: int, outcome: Any) -> Row:
+    durations, compliance = outcome.check.durations, outcome.check.compliance
+    return Row(
+        workload, name, seed, "spark", outcome.vm_h, float(outcome.events),
+        durations["image"].mean_s, durations["query"].mean_s,
+        float(compliance["image"].delayed("real_time")), float(compliance["query"].delayed("real_time")),
+        outcome.check.right,
+    )  # fmt: skip
+
+
+def _simulated(workload: str, name: str, seed: int, topology: Any, profile: Profile) -> Row:
+    twin = simulated_twin(topology, profile, seed)
+    # The simulator's unit has one SLO, that of an image: queries are not told apart.
+    late = float(twin.compliance.delayed("real_time"))
+    return Row(
+        workload, name, seed, "simulated", twin.host_s / 3600, float(twin.rescales),
+        twin.end_to_end.mean_s, math.nan, late, 0.0, True,
+    )  # fmt: skip
+
+
+# --- figures ---
+
+
+def figures_of(rows: Sequence[Row], prices: Prices) -> list[Figure]:
+    """The claims with their bars, the break-even, the simulator's deviations, then the tables' values."""
+    real = [row for row in rows if row.kind == "spark"]
+    figures = [
+        Figure(
+            "runs whose counts and answers equal the batch computation",
+            float(sum(row.right for row in real)),
+            f"= {len(real)}",
+            None,
+            all(row.right for row in real),
+            "",
+        )
+    ]
+    for workload in _order(real, WORKLOADS, lambda row: row.workload):
+        ours, plain = (_cell(real, workload, name) for name in ("kalman", "none"))
+        if ours and plain:
+            change = per_cent(mean(ours, "scaling events"), mean(plain, "scaling events"))
+            figures.append(
+                Figure(
+                    f"{workload}: scaling events of kalman against none",
+                    change,
+                    f"<= {FEWER_EVENTS_PER_CENT:g} %",
+                    None,
+                    change <= FEWER_EVENTS_PER_CENT,
+                    "%",
+                )
+            )
+            more = mean(ours, "SLA violations") - mean(plain, "SLA violations")
+            figures.append(
+                Figure(
+                    f"{workload}: SLA violations of kalman less those of none", more, "<= 0", None, more <= 0
+                )
+            )
+            more_h = mean(ours, "VM time") - mean(plain, "VM time")
+            figures.append(
+                Figure(
+                    f"{workload}: kalman pays against none at {prices.vm_hour:g} {prices.currency}/h",
+                    pays(more_h, -more, prices),
+                )
+            )
+    figures += _predictions(rows)
+    for workload in _order(real, WORKLOADS, lambda row: row.workload):
+        for name in _order(real, FILTERS, lambda row: row.filter):
+            found = _cell(real, workload, name)
+            for metric, (unit, value) in METRICS.items():
+                if found:
+                    figures.append(
+                        Figure(f"{workload}, {name}: {metric}", fmean(map(value, found)), unit=unit)
+                    )
+    return figures
+
+
+def _predictions(rows: Sequence[Row]) -> list[Figure]:
+    """How far the simulator is off for the runs whose profile it was not given, over all of them."""
+    told = {(r.workload, r.filter, r.seed): r for r in rows if r.kind == "simulated"}
+    pairs = [
+        (row, told[key])
+        for row in rows
+        if row.kind == "spark" and (key := (row.workload, row.filter, row.seed)) in told
+    ]
+    figures = []
+    for metric in PREDICTED if pairs else ():
+        value = METRICS[metric][1]
+        off = per_cent(fmean(value(b) for _, b in pairs), fmean(value(a) for a, _ in pairs))
+        name = f"simulator: {metric} of {len(pairs)} other runs"
+        bar = f"within {NEAR_PER_CENT:g} %"
+        figures.append(Figure(name, off, bar, None, abs(off) <= NEAR_PER_CENT, "%"))
+    return figures
+
+
+def pays(more_h: float, fewer: float, prices: Prices) -> str:
+    """From which price of a violation on a filter pays that needs more hours for fewer violations."""
+    if more_h <= 0 <= fewer:
+        return "at any price of a violation"
+    if more_h >= 0 >= fewer:
+        return "at no price of a violation"
+    limit = abs(more_h * prices.vm_hour / fewer)
+    return f"{'from' if fewer > 0 else 'up to'} {limit:.3g} {prices.currency} a violation"
+
+
+def mean(rows: Sequence[Row], metric: str) -> float:
+    """The mean of a metric over runs."""
+    return fmean(METRICS[metric][1](row) for row in rows)
+
+
+def per_cent(own: float, other: float) -> float:
+    """By how much own differs from other; 0 where both are 0."""
+    if other == 0:
+        return 0.0 if own == 0 else math.inf
+    return 100.0 * (own / other - 1.0)
+
+
+def _cell(rows: Sequence[Row], workload: str, name: str) -> list[Row]:
+    return [row for row in rows if row.workload == workload and row.filter == name]
+
+
+def _order(rows: Sequence[Row], known: Sequence[str], key: Callable[[Row], str]) -> list[str]:
+    found = {key(row) for row in rows}
+    return [name for name in known if name in found]
+
+
+def _write_rows(file: Path, rows: Sequence[Row]) -> None:
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(asdict(rows[0])))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def _write_page(file: Path, rows: Sequence[Row], figures: Sequence[Figure]) -> None:
+    real = [row for row in rows if row.kind == "spark"]
+    page = Page("The cell laboratory", f"{len(real)} runs on real Spark, {MEGAPIXELS:g} megapixels a picture")
+    page.table(
+        "Verdicts",
+        ["", "value", "bar", "held"],
+        [[f.name, f.here, f.bar, "yes" if f.holds else "no"] for f in figures if f.bar],
+    )
+    for workload in _order(real, WORKLOADS, lambda row: row.workload):
+        names = _order(real, FILTERS, lambda row: row.filter)
+        table: list[list[object]] = []
+        for metric, (unit, value) in METRICS.items():
+            cells: list[object] = [f"{metric} [{unit}]" if unit else metric]
+            for name in names:
+                values = [value(row) for row in _cell(real, workload, name)]
+                spread = f" ({stdev(values):.3g})" if len(values) > 1 else ""
+                cells.append(f"{fmean(values):.4g}{spread}" if values else "not run")
+            table.append(cells)
+        page.table(workload, ["mean (σ)", *names], table)
+    page.write(file)

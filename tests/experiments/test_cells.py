@@ -1,0 +1,67 @@
+"""What the laboratory's experiment makes of its runs; the runs themselves need Spark and minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigurationError
+from penstock.experiments.cells import WORKLOADS, Row, figures_of, load_parameters, pays, run
+from penstock.experiments.kalman_evaluation import Prices
+from penstock.workload.registry import make_workload
+
+
+def a_row(**changes: object) -> Row:
+    row = {
+        "workload": "Square", "filter": "none", "seed": 1, "kind": "spark", "vm_h": 1.0, "events": 10.0,
+        "image_s": 2.0, "query_s": 0.8, "image_violations": 30.0, "query_violations": 4.0, "right": True,
+    }  # fmt: skip
+    return Row(**{**row, **changes})  # type: ignore[arg-type]
+
+
+def test_kalman_is_held_against_none_on_events_and_violations() -> None:
+    rows = [a_row(), a_row(filter="kalman", events=3.0, image_violations=31.0, vm_h=1.2)]
+
+    found = {figure.name: figure for figure in figures_of(rows, Prices())}
+
+    events = found["Square: scaling events of kalman against none"]
+    assert events.here == pytest.approx(-70.0)
+    assert events.holds
+    assert found["Square: SLA violations of kalman less those of none"].holds is False
+    assert found["Square, kalman: VM time"].here == 1.2
+
+
+def test_one_wrong_answer_is_told() -> None:
+    assert figures_of([a_row(), a_row(right=False)], Prices())[0].holds is False
+
+
+def test_the_simulator_is_compared_with_the_runs_it_was_not_given() -> None:
+    rows = [a_row(), a_row(seed=2), a_row(seed=2, kind="simulated", events=11.0, vm_h=2.0)]
+
+    found = {figure.name: figure for figure in figures_of(rows, Prices())}
+
+    assert found["simulator: scaling events of 1 other runs"].holds
+    assert found["simulator: VM time of 1 other runs"].holds is False
+
+
+def test_more_hours_for_fewer_violations_pay_from_a_price_on() -> None:
+    prices = Prices(vm_hour=0.06)
+
+    assert pays(1.0, 60.0, prices) == "from 0.001 USD a violation"
+    assert pays(-1.0, 60.0, prices) == "at any price of a violation"
+    assert pays(1.0, -60.0, prices) == "at no price of a violation"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_workload_fills_a_run_and_reaches_its_top(workload: str) -> None:
+    curve = make_workload(load_parameters(workload, 120.0, 40.0)).curve
+    rates = [float(curve.records(t + 0.1) - curve.records(t)) / 0.1 for t in range(119)]
+
+    assert max(rates) == pytest.approx(40.0, rel=0.02)
+    assert min(rates) < 25.0
+
+
+def test_an_unknown_workload_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Pyramid"):
+        run(1, tmp_path, lambda text: None, workloads=["Circle"])
