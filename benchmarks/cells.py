@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -53,7 +54,8 @@ def figures(megapixels: float = 1.7) -> list[Figure]:
             )
             images = images.withColumn("source_time", sql.current_timestamp()).repartition(CORES * 4).cache()
             images.count()
-            with ProcessPoolExecutor(CORES) as pool:
+            # Spawned, for a fork copies OpenCV's threads in the state they are in, and hangs.
+            with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
                 for number in range(ROUNDS + 1):
                     begun_s = time.perf_counter()
                     by_pool = sum(pool.map(look_at, files, chunksize=4))
