@@ -19,7 +19,7 @@ from penstock.report.figures import Figure
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CORES = 2
 PICTURES = 24
-REPEATED = 8
+REPEATED = 4
 """Each picture is looked at so often a round: a round takes seconds."""
 ROUNDS = 3
 LEAST_RATIO = 0.9
