@@ -32,6 +32,7 @@ def test_a_new_project_is_right_and_runs_on_the_simulator(tmp_path: Path) -> Non
     assert "expected a name" in penstock("new", "../out", folder=tmp_path, expect=1)
 
 
+@pytest.mark.spark
 def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
     penstock("new", "first", folder=tmp_path)
     done = subprocess.run(
@@ -42,7 +43,7 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_the_doctor_finds_this_machine_fit(tmp_path: Path) -> None:

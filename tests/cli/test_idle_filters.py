@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.compare import Cell, Row, label_positions, same_lines
+from penstock.cli.compare import Cell, Row, _found, cheapest, label_positions, same_lines
 from penstock.policies.registry import POLICIES, why_filter_is_idle
 from penstock.topology.model import Choice, Unit
 from tests.cli.test_commands import SMALLEST, penstock
@@ -61,3 +62,11 @@ def test_labels_of_near_points_stand_on_different_sides() -> None:
     assert len(set(found[:4])) == 4
     assert found[4:6] == [None, None]
     assert found[6] == found[0]
+
+
+def test_compare_tells_first_what_the_asked_share_costs_at_least() -> None:
+    rows = [replace(a_row("rate", "none", cost=7.0), real_time=0.99), a_row("threshold", "none", cost=2.0)]
+    assert cheapest(rows, 0.95) is rows[0]
+    assert "the cheapest that keeps 95.00% within the SLO: rate" in _found(rows, 0.95)
+    assert "none keeps" in _found(rows, 0.999)
+    assert "rate is nearest with 99.0%" in _found(rows, 0.999)

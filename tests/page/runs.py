@@ -136,7 +136,7 @@ class PacedSimulation:
 
     def _go_on(self) -> None:
         topology, settings = self.topology, SimulationSettings(seed=1)
-        with Journal(self.folder.journal, topology.name) as journal:
+        with self.folder.lock(), Journal(self.folder.journal, topology.name) as journal:
             plane = SimulatedPlane(topology, settings)
             ground = Ground(plane, plane.providers)
             controller = self.controller = Controller(topology, ground, self.clock, journal)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -144,3 +147,22 @@ def test_a_hundred_watching_pages_hear_everything_for_little(tmp_path: Path) -> 
         for one in watchers:
             one.join(60)
     assert heard.count(4) == 100
+
+
+def test_the_command_ends_by_ctrl_c_even_where_a_shell_started_it_in_its_background(tmp_path: Path) -> None:
+    run = a_finished_run(tmp_path / "run", minutes=5)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a shell does for what it starts with &
+    try:
+        command = [sys.executable, "-u", "-m", "penstock.cli.main", "page", str(run)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            assert process.stdout is not None
+            assert "http://127.0.0.1:" in process.stdout.readline()
+            assert "Ctrl-C ends it" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()

@@ -16,7 +16,7 @@ from penstock.runs.folder import RunFolder
 from penstock.topology.model import Choice, LoopSettings, Topology
 from tests.builders import AT_ONCE, a_flavour, a_site, a_topology
 from tests.page.runs import PacedSimulation
-from tests.web.test_page import to
+from tests.web.test_page import serious_faults, to
 
 Open = Callable[..., Any]
 Keep = Callable[[Any, str], None]
@@ -195,3 +195,22 @@ def test_who_has_no_token_is_asked_for_it(run: PacedSimulation, open_page: Open)
         page.click("button:has-text('Look')")
         page.wait_for_selector("a:has-text('run')")
         page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_change_has_no_serious_fault_for_anybody_and_fits_a_phone(
+    run: PacedSimulation, open_page: Open, keep: Keep, scheme: str
+) -> None:
+    with change_view(run, open_page, color_scheme=scheme) as page:
+        edit(page, "max_instances: 4", "max_instances: 7")
+        page.click("[data-change=preview]")
+        page.wait_for_selector("[data-part=changes]")
+        assert serious_faults(page) == []
+        page.click("[data-order=stop]")
+        page.wait_for_selector("dialog[open]")
+        assert serious_faults(page) == []
+        page.click("dialog[open] button:has-text('No')")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        keep(page, f"change-phone-{scheme}")

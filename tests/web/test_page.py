@@ -41,6 +41,19 @@ def to(page: Any, view: str) -> None:
     page.wait_for_selector(f"#tab-{view}[aria-selected=true]")
 
 
+def serious_faults(page: Any) -> list[tuple[str, str, list[Any]]]:
+    """What axe finds that keeps people from using what is shown."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed: make browser"
+    )
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [
+        (fault["id"], fault["help"], [node["target"] for node in fault["nodes"]][:3])
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ]
+
+
 def test_now_shows_units_hosts_and_a_verdict(server: PageServer, open_page: Open, keep: Keep) -> None:
     page = open_page(server.address, bypass_csp=False)
     assert page.locator("[data-unit]").count() == 3
@@ -156,20 +169,12 @@ def test_a_live_run_is_seen_from_start_to_end_with_a_scale_up(
 def test_no_serious_fault_for_people_who_see_or_move_differently(
     server: PageServer, runs: tuple[Path, Path], open_page: Open, keep: Keep, scheme: str
 ) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is not installed: make browser"
-    )
     page = open_page(server.address, color_scheme=scheme)
     faults = []
     for view in VIEWS:
         to(page, view)
         page.wait_for_timeout(300)
-        found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        faults += [
-            (view, fault["id"], fault["help"], [node["target"] for node in fault["nodes"]][:3])
-            for fault in found
-            if fault["impact"] in ("serious", "critical")
-        ]
+        faults += [(view, *fault) for fault in serious_faults(page)]
     if scheme == "dark":
         keep(page, "dark")
     assert faults == []

@@ -28,11 +28,13 @@ def page(
     console = open_console()
     runs = [Shown(place, topology) for place in (run, other) if place is not None]
     with PageServer(runs, port) as server:
+        ended = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Set here and not inherited: a shell starts what runs in its background with SIGINT ignored.
+            signal.signal(number, lambda *_: ended.set())
         console.print(f"page: {server.address}", soft_wrap=True, highlight=False)
         console.print("It is for this machine and whoever has the address. Ctrl-C ends it.")
         if browser:
             webbrowser.open(server.address)
-        ended = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: ended.set())
         while not ended.wait(0.5):
             pass

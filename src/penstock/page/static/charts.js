@@ -42,7 +42,7 @@ export class Charts {
     const film = this.film;
     const options = {
       width: this.width, height, cursor: { sync: { key: this.sync.key, setSeries: false }, drag: { x: true, y: false }, y: false },
-      legend: { show: false },
+      legend: { show: false }, padding: [null, 26, null, null],
       scales: { x: { time: false, range: () => this.range ?? this.whole }, y: log ? { distr: 3 } : { range: (_, low, high) => [zero ? Math.min(0, low ?? 0) : low, high === null || high === low ? (high ?? 0) + 1 : high + (high - Math.min(0, low)) * 0.06] } },
       axes: [
         { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line") }, values: (_, splits) => splits.map((at) => instant(film, at)), size: 26, space: 90, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800] },
