@@ -80,9 +80,10 @@ def demo(
     def watch(status: Any) -> None:
         since_s = 0.0 if status.since_s is None else status.at_s - status.since_s
         step = int(since_s // 15)
-        if step > told[0]:
+        if step > told[0] and 15.0 * (step - 1) < duration_s:
             told[0] = step
-            shown = "starting" if step == 0 else f"{format_duration(min(15.0 * step, duration_s))} of traffic"
+            over = 15.0 * step > duration_s
+            shown = "starting" if step == 0 else "draining" if over else format_duration(15.0 * step)
             console.print(f"stream: {shown}", highlight=False)
 
     console.print(f"stream: {format_duration(duration_s)} of traffic with attacks, policy {policy}")

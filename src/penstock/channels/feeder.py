@@ -97,7 +97,8 @@ def made_by(reference: str, source: str) -> Made:
     return made
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Bytes in JSON: base64, which Spark reads back as binary."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise ConfigurationError(f"a record's column cannot be written as JSON: {type(value).__name__}")
@@ -154,7 +155,7 @@ def feed(
                     ).isoformat(timespec="microseconds"),
                 }
                 record.update(own)
-                lines.append(json.dumps(record, default=_as_text))
+                lines.append(json.dumps(record, default=as_text))
             text = "\n".join(lines) + "\n"
             while not (published := _published(text, len(lines), folders, batch_id)) and not stopped():
                 wait(FULL_S)

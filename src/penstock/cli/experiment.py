@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -89,6 +89,10 @@ def experiment(
     filters: Annotated[
         str | None, typer.Option(help="cells: some of none,gaussian,kalman; all by default.")
     ] = None,
+    on: Annotated[
+        Literal["simulator", "spark"],
+        typer.Option(help="levels: begin with what is known, or measure on Spark first (four minutes)."),
+    ] = "simulator",
 ) -> None:
     """Run a paper's evaluation: tables, plots and a verdict beside the paper's figures.
 
@@ -100,6 +104,10 @@ def experiment(
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
     chosen = EXPERIMENTS[name]
     options = _prices(name, vm_price, violation_price) | _runs(name, minutes, workloads, filters)
+    if on == "spark":
+        if name != "levels":
+            raise ConfigurationError(f"--on is for levels, not for {name}: it runs on the simulator alone")
+        options["on"] = on
     recordings = find_recordings(data)
     if chosen.recordings:
         options["recordings"] = recordings

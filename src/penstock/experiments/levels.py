@@ -1,6 +1,7 @@
-"""Paper 002: multi-level elasticity. Table 1, Figures 9 and 10, and what levels save.
+"""Paper 002: multi-level elasticity. Table 1, Figures 9 to 11, and what levels save.
 
 All on the simulator, with this code's own benchmark, map and policy. Recorded loads are played where found.
+Figure 11 begins with what was measured on Spark, or is measured there now.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
+from penstock.experiments.levels_molecules import figure_11, measure_on_spark, measured, molecule_figures
 from penstock.experiments.levels_page import write_page
 from penstock.experiments.levels_recorded import recorded_figures
 from penstock.experiments.levels_topology import (
@@ -61,9 +63,15 @@ class Ran:
         return self.result.compliance.delayed("real_time")
 
 
-def run(seeds: int, out: Path, progress: Callable[[str], None], recordings: Recordings) -> list[Figure]:
-    """Everything; tables and plots are written to `out`."""
-    progress("1 of 8 benchmarking: Table 1")
+def run(
+    seeds: int,
+    out: Path,
+    progress: Callable[[str], None],
+    recordings: Recordings,
+    on: str = "simulator",
+) -> list[Figure]:
+    """Everything; tables and plots are written to `out`. `on` spark measures for Figure 11 there first."""
+    progress("1 of 9 benchmarking: Table 1")
     found = table_1(progress)
     file = found.map.write(out / "map.yaml")
     figures = table_figures(found, out, progress)
@@ -74,11 +82,14 @@ def run(seeds: int, out: Path, progress: Callable[[str], None], recordings: Reco
         if path is None:
             figures += left_out({recording: "this recorded load was not played"})
         else:
-            progress(f"8 of 8 recorded load: {recording.file}")
+            progress(f"8 of 9 recorded load: {recording.file}")
             figures += recorded_figures(recording, path, out)
     figures += level_figures(default_profile())
+    atoms = measure_on_spark(out, progress) if on == "spark" else measured()
+    answers = figure_11(atoms, progress)
+    figures += molecule_figures(atoms, answers)
     write_figures(figures, out / "summary.json")
-    write_page(out / "levels.html", found, runs, figures)
+    write_page(out / "levels.html", found, runs, figures, answers)
     return figures
 
 
@@ -93,7 +104,7 @@ def table_1(progress: Callable[[str], None], hold_s: float = 480.0) -> Benchmark
 
 def table_figures(found: Benchmarked, out: Path, progress: Callable[[str], None]) -> list[Figure]:
     """Table 1 here, and whether each configuration is right for its load and for no more."""
-    progress("2 of 8 holding each configuration at its load and one step above")
+    progress("2 of 9 holding each configuration at its load and one step above")
     topology = detection(Choice("levels"))
     healthy: list[float] = []
     congested: list[float] = []
@@ -147,7 +158,7 @@ def elastic_runs(
     }  # fmt: skip
     found = {}
     for number, (name, (parameters, steps, hold_s, until_s)) in enumerate(plans.items(), 3):
-        progress(f"{number} of 8 {name}")
+        progress(f"{number} of 9 {name}")
         topology = detection(Choice("levels", parameters), stairs(tuple(steps), hold_s))
         found[name] = ran(topology, until_s, hold_s)
     return found

@@ -1,4 +1,4 @@
-"""Paper 002's figures as a page: Table 1, the pyramid, the day."""
+"""Paper 002's figures as a page: Table 1, the pyramid, the day, the analysis of atoms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from penstock.experiments.levels_molecules import ATOMS, PAPER, UNITS, Needed
 from penstock.experiments.levels_topology import SCALE
 from penstock.report.figures import Figure
 from penstock.report.page import Page
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from penstock.experiments.levels import Ran
 
 
-def write_page(path: Path, found: Benchmarked, runs: Mapping[str, Ran], figures: Sequence[Figure]) -> Path:
+def write_page(
+    path: Path,
+    found: Benchmarked,
+    runs: Mapping[str, Ran],
+    figures: Sequence[Figure],
+    answers: Sequence[Needed] = (),
+) -> Path:
     """Write the page."""
     page = Page(
         "Multi-level elasticity", "paper 002 on the simulator, by this code's benchmark, map and policy"
@@ -37,7 +44,24 @@ def write_page(path: Path, found: Benchmarked, runs: Mapping[str, Ran], figures:
     )
     for name, run in runs.items():
         _run(page, name, run)
+    if answers:
+        _molecules(page, answers)
     return page.write(path)
+
+
+def _molecules(page: Page, answers: Sequence[Needed]) -> None:
+    """Figure 11: sources and instances over iterations a second, the paper's beside them."""
+    figure = go.Figure()
+    rates = [answer.iterations_per_s for answer in answers]
+    for place, name in enumerate(("sources", *UNITS)):
+        here = [answer.instances.get(name, answer.sources) for answer in answers]
+        figure.add_scatter(x=rates, y=here, name=name)
+        told = {rate: numbers[place] for rate, numbers in PAPER.items() if numbers[place] is not None}
+        figure.add_scatter(x=list(told), y=list(told.values()), name=f"{name}, paper", mode="markers")
+    figure.update_xaxes(title=f"iterations a second of {ATOMS:,} atoms").update_yaxes(title="instances")
+    page.plot(
+        "Figure 11", figure, "An instance is one slot, as in the paper; sources are processes of their own."
+    )
 
 
 def _run(page: Page, name: str, run: Ran) -> None:
