@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from atoms.analysis import CELLS, counts, travelled
+from atoms.analysis import counts, travelled
 
 ENVELOPE = "record_id string, source_time timestamp"
 COUNTED = "iteration long, block int, blocks int, counts binary"
 """The atoms of one block by cell."""
 HISTOGRAM = "iteration long, atoms long, counts array<int>"
 DISTANCES = "iteration long, block int, furthest double, mean double, distances binary"
-PARTITIONS = 2
-"""Of the state: each is a Python task in every micro-batch, and two cores run two at a time."""
+LANES, PARTITIONS = 8, 4
+"""Blocks or iterations that are remembered together, and the tasks that do so in every micro-batch."""
 
 
 def together(one: tuple[DataFrame, ...], named: dict[str, DataFrame]) -> DataFrame:
@@ -59,31 +59,28 @@ def gather(counted: DataFrame) -> DataFrame:
 
 
 def _gather(key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    there = pickle.loads(bytes(state.get[0])) if state.exists else {}
-    needed = 0
+    waiting: dict[int, dict[int, tuple[Any, bytes]]] = _remembered(state, {})
+    emitted = []
     for batch in batches:
         for row in batch.to_dict("records"):
+            there = waiting.setdefault(row["iteration"], {})
             there[row["block"]] = (row["source_time"], row["counts"])
-            needed = row["blocks"]
-    if len(there) < needed:
-        state.update((pickle.dumps(there),))
-        return
-    if state.exists:
-        state.remove()
-    latest = max(at for at, _ in there.values())
-    total = np.sum([np.frombuffer(bytes(raw), dtype=np.int32) for _, raw in there.values()], axis=0)
-    assert total.size == CELLS**3
-    yield pd.DataFrame(
-        [
-            {
-                "record_id": f"iteration-{key[0]:09d}",
-                "source_time": latest,
-                "iteration": key[0],
-                "atoms": int(total.sum()),
-                "counts": total.tolist(),
-            }
-        ]
-    )
+            if len(there) == row["blocks"]:
+                del waiting[row["iteration"]]
+                parts = [np.frombuffer(bytes(raw), dtype=np.int32) for _, raw in there.values()]
+                total = np.sum(parts, axis=0)
+                emitted.append(
+                    {
+                        "record_id": f"iteration-{row['iteration']:09d}",
+                        "source_time": max(at for at, _ in there.values()),
+                        "iteration": row["iteration"],
+                        "atoms": int(total.sum()),
+                        "counts": total.tolist(),
+                    }
+                )
+    state.update((pickle.dumps(waiting),))
+    if emitted:
+        yield pd.DataFrame(emitted)
 
 
 # -- the distance --------------------------------------------------------------------------------
@@ -95,32 +92,39 @@ def travel(*one: DataFrame, **sources: DataFrame) -> DataFrame:
 
 
 def _travel(key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    due, before, early = pickle.loads(bytes(state.get[0])) if state.exists else (0, None, {})
-    for batch in batches:
-        for row in batch[["iteration", "source_time", "record_id", "box", "positions"]].to_dict("records"):
-            if row["iteration"] >= due:
-                early.setdefault(row["iteration"], row)
+    # By block: the iteration that is due, the positions before it, and what came too early.
+    lane: dict[int, list[Any]] = _remembered(state, {})
     emitted = []
-    while due in early:
-        row = early.pop(due)
-        now = positions_of(row["positions"])
-        if before is not None:
-            distances = travelled(before, now, row["box"])
-            emitted.append(
-                {
-                    "record_id": row["record_id"],
-                    "source_time": row["source_time"],
-                    "iteration": due,
-                    "block": key[0],
-                    "furthest": float(distances.max()),
-                    "mean": float(distances.mean()),
-                    "distances": distances.tobytes(),
-                }
-            )
-        before, due = now, due + 1
-    state.update((pickle.dumps((due, before, early)),))
+    for batch in batches:
+        for row in batch.to_dict("records"):
+            own = lane.setdefault(row["block"], [0, None, {}])
+            if row["iteration"] >= own[0]:
+                own[2].setdefault(row["iteration"], row)
+            while own[0] in own[2]:
+                emitted += _step(own, own[2].pop(own[0]))
+    state.update((pickle.dumps(lane),))
     if emitted:
         yield pd.DataFrame(emitted)
+
+
+def _step(own: list[Any], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Take the block that is due; its distances, where there is one before it."""
+    before, now = own[1], positions_of(row["positions"])
+    own[:2] = [row["iteration"] + 1, now]
+    if before is None:
+        return []
+    distances = travelled(before, now, row["box"])
+    return [
+        {
+            "record_id": row["record_id"],
+            "source_time": row["source_time"],
+            "iteration": row["iteration"],
+            "block": row["block"],
+            "furthest": float(distances.max()),
+            "mean": float(distances.mean()),
+            "distances": distances.tobytes(),
+        }
+    ]
 
 
 # -- both ----------------------------------------------------------------------------------------
@@ -131,13 +135,17 @@ def positions_of(raw: bytes) -> np.ndarray[tuple[int, int], np.dtype[np.float32]
     return np.frombuffer(bytes(raw), dtype=np.float32).reshape(-1, 3)
 
 
+def _remembered(state: GroupState, first: Any) -> Any:
+    return pickle.loads(bytes(state.get[0])) if state.exists else first
+
+
 def _with_state(rows: DataFrame, key: str, function: Any, columns: str) -> DataFrame:
     session = rows.sparkSession
     session.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
-    # Blocks spread evenly: what is hashed is a column computed here, not the row as it came.
+    # A call for each lane instead of one for each block or iteration: Spark takes milliseconds for a call.
     return (
-        rows.withColumn(key, sql.abs(key))
-        .groupBy(key)
+        rows.withColumn("lane", sql.col(key) % LANES)
+        .groupBy("lane")
         .applyInPandasWithState(
             function, f"{ENVELOPE}, {columns}", "memory binary", "append", GroupStateTimeout.NoTimeout
         )
