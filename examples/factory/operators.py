@@ -32,26 +32,30 @@ COMPONENTS = ("availability", "performance", "quality")
 REPORT_EVERY = "spark.factory.reportEvery"
 """The session's setting of how many OEE values make a report (paper 000: 300)."""
 REPORT_EVERY_DEFAULT = 30
+BOTH_LOOKS = "spark.factory.bothLooks"
+"""The session's setting of whether every picture is looked at twice, in two ways that must agree."""
 
 
 def parse_and_distribute(rows: DataFrame) -> DataFrame:
     """O1: read each picture by optical character recognition; O3, O4 and O5 take the result.
 
     `readable` is false and the counters are null where a picture could not be read. `looks` is 2 where
-    it took a second, slower look.
+    it took a second, slower look; the session's setting `BOTH_LOOKS` takes it at every picture.
     """
+    both = rows.sparkSession.conf.get(BOTH_LOOKS, "false") == "true"
     passed_on = StructType([rows.schema[name] for name in (*PASSED_ON, "cycle_s")])
     outgoing = StructType(passed_on.fields)
     for field in StructType.fromDDL(f"readable boolean, looks int, {CYCLE_COLUMNS}"):
         outgoing.add(field)
-    return rows.mapInPandas(_ReadPictures(passed_on.names), outgoing)
+    return rows.mapInPandas(_ReadPictures(passed_on.names, both), outgoing)
 
 
 class _ReadPictures:
     """Reads the pictures of one partition with the one recogniser of this Python worker."""
 
-    def __init__(self, passed_on: list[str]) -> None:
+    def __init__(self, passed_on: list[str], both: bool) -> None:
         self._passed_on = passed_on
+        self._both = both
 
     def __call__(self, batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -60,7 +64,8 @@ class _ReadPictures:
             # Loaded here and not before: an empty partition needs no recogniser.
             from factory.reader import display_reader
 
-            readings = [display_reader().read(bytes(picture)) for picture in batch["picture"]]
+            reader = display_reader()
+            readings = [reader.read(bytes(picture), both=self._both) for picture in batch["picture"]]
             found = batch[self._passed_on].copy()
             found["readable"] = [reading.cycle is not None for reading in readings]
             found["looks"] = [reading.looks for reading in readings]

@@ -44,15 +44,19 @@ class DisplayReader:
             rec_img_shape=[3, 48, RECOGNISER_WIDTH_PX],
         )
 
-    def read(self, png: bytes) -> Reading:
-        """Read one picture; never raises for what is on the picture, only where it is no picture."""
+    def read(self, png: bytes, *, both: bool = False) -> Reading:
+        """Read one picture; never raises for what is on the picture, only where it is no picture.
+
+        With `both`, the second look is taken at every picture, and a reading counts where the two agree.
+        """
         from PIL import Image
 
         pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
         quick = _cycle_of(self._recognise([_inside(pixels, box) for box in counter_boxes()]))
-        if quick is not None:
+        if quick is not None and not both:
             return Reading(quick, 1)
-        return Reading(_cycle_of(self._look_at_all(pixels)), 2)
+        thorough = _cycle_of(self._look_at_all(pixels))
+        return Reading(thorough if quick in (None, thorough) else None, 2)
 
     def _recognise(self, pictures: list[Any]) -> list[str]:
         found, _ = self._engine.text_rec(pictures)

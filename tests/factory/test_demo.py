@@ -110,7 +110,7 @@ class Killer:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killing_an_executor_and_a_host_midway_changes_no_count(tmp_path: Path) -> None:
-    load = load_of([2, 3], DURATION_S, 0.2, seed=3)
+    load = load_of([2, 3], DURATION_S, 0.1, seed=3)
     killer = Killer()
 
     outcome = run_factory(topology_of(load), load, tmp_path / "run", watch=killer, drain_s=240.0)
