@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from penstock.machine.java import find_java
+from penstock.spark.access import settings_at
 from penstock.spark.settings import prepare_environment, start_session
 
 SKIPPED = 3
@@ -29,7 +30,8 @@ def session(kind: str, master: str) -> Any:
 
     builder: Any = SparkSession.builder.appName("plain").master(master)
     size = {"spark.executor.cores": "1", "spark.cores.max": "1", "spark.executor.memory": "512m"}
-    for name, value in {**size, "spark.driver.host": "127.0.0.1"}.items():
+    # The cluster lets nobody in without its secret; both sides pay for the same encryption.
+    for name, value in {**size, "spark.driver.host": "127.0.0.1", **settings_at(master)}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
