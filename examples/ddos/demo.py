@@ -39,6 +39,7 @@ from penstock.controller.result import RunResult
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.experiments.recordings import find_recordings
 from penstock.quantities import format_duration
+from penstock.report.terminal import ProgressLines, side_by_side
 from penstock.runs.assembly import load as load_file
 from penstock.runs.assembly import with_choices
 from penstock.runs.folder import RunFolder
@@ -75,18 +76,8 @@ def demo(
     for text in on_connections:
         console.print(f"NSL-KDD: {text}", highlight=False)
     file = model.write(folder / "model.json")
-    told = [-1]
-
-    def watch(status: Any) -> None:
-        since_s = 0.0 if status.since_s is None else status.at_s - status.since_s
-        step = int(since_s // 15)
-        if step > told[0] and 15.0 * (step - 1) < duration_s:
-            told[0] = step
-            over = 15.0 * step > duration_s
-            shown = "starting" if step == 0 else "draining" if over else format_duration(15.0 * step)
-            console.print(f"stream: {shown}", highlight=False)
-
     console.print(f"stream: {format_duration(duration_s)} of traffic with attacks, policy {policy}")
+    watch = ProgressLines(console, duration_s)
     result = run_topology(
         topology, folder / "run", duration_s=duration_s, code=HERE, settings={MODEL: str(file)}, watch=watch
     )
@@ -96,13 +87,7 @@ def demo(
     found, profile = profile_of(RunFolder(folder / "run"))
     profile.write(folder / "run" / PROFILE)
     twin = simulated_twin(found, profile, 1)
-    table = Table(title="real and simulated, side by side", title_justify="left")
-    for name in ("figure", "real", "simulated", "deviation"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
-    for name, real, simulated, deviation in deviations(result, twin):
-        shown = "–" if deviation is None else f"{deviation:+.1%}"
-        table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
-    console.print(table)
+    console.print(side_by_side(deviations(result, twin)))
     console.print(f"picture: {folder / 'ddos.svg'}", soft_wrap=True, highlight=False)
     console.print(f"page:    penstock page {folder / 'run'}", soft_wrap=True, highlight=False)
     if not compared.equal:

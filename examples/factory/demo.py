@@ -44,7 +44,7 @@ from penstock.monitoring.sla import LEVELS
 from penstock.page.server import live_page
 from penstock.quantities import format_duration
 from penstock.report.run_report import write_run_report
-from penstock.report.terminal import LiveView, flow_of
+from penstock.report.terminal import LiveView, flow_of, side_by_side
 from penstock.runs.assembly import load as load_file
 from penstock.runs.assembly import with_choices
 from penstock.runs.folder import RunFolder
@@ -60,10 +60,11 @@ NEEDED = {"PIL": "pillow", "rapidocr_onnxruntime": "rapidocr-onnxruntime", "fpdf
 """Modules the factory uses, and the packages that have them."""
 REPORT_EVERY = 15
 """OEE values that make a report; the paper's 300, for a run of three minutes instead of two hours."""
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-# In three minutes, Java's second compiler takes processor time that it never gives back.
 DRAIN_S = 240.0
 """Longest time records in flight are waited for after the machines have stopped."""
+
+# In three minutes, Java's second compiler takes processor time that it never gives back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def demo(
@@ -462,23 +463,13 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
         f"kept with scaling: [bold]{kept}[/bold]; without it, one instance a unit: [bold]{without}[/bold] "
         "(simulated with the durations of this run)"
     )
-    console.print(_side_by_side(outcome))
+    console.print(side_by_side(deviations(outcome.result, outcome.twin)))
     if outcome.first_record_s is not None:
         console.print(f"first record processed {outcome.first_record_s:.0f} s after the start")
     console.print(f"report: {outcome.page}", soft_wrap=True)
     console.print(f"page:   penstock page {outcome.page.parent}", soft_wrap=True, highlight=False)
     if outcome.pdfs:
         console.print(f"PDF:    {outcome.pdfs[-1]}", soft_wrap=True)
-
-
-def _side_by_side(outcome: Outcome) -> Table:
-    table = Table(title="real and simulated, side by side", title_justify="left")
-    for name in ("figure", "real", "simulated", "deviation"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
-    for name, real, simulated, deviation in deviations(outcome.result, outcome.twin):
-        shown = "–" if deviation is None else f"{deviation:+.1%}"
-        table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
-    return table
 
 
 def _print_reconciliation(console: Console, reconciled: Reconciliation) -> None:

@@ -27,7 +27,6 @@ from atoms.analysis import counts, travelled
 from atoms.dynamics import BLOCK, VARIABLE, Recorded, record, write
 from atoms.injection import needed
 from atoms.picture import draw
-from rich.table import Table
 
 from penstock.channels.sinks import read_results
 from penstock.cli.choices import read_choice
@@ -35,6 +34,7 @@ from penstock.cli.console import console as make_console
 from penstock.cli.main import told_in_words
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.quantities import format_duration
+from penstock.report.terminal import ProgressLines, side_by_side
 from penstock.runs.assembly import with_choices
 from penstock.runs.folder import RunFolder
 from penstock.runs.profile import PROFILE, deviations, profile_of, simulated_twin
@@ -68,17 +68,7 @@ def demo(
     topology = needed(frames, per_s, lambda text: console.print(text, highlight=False))
     if policy != topology.units[0].policy.name:
         topology = with_choices(topology, policy=read_choice(policy))
-    told = [-1]
-
-    def watch(status: Any) -> None:
-        since_s = 0.0 if status.since_s is None else status.at_s - status.since_s
-        step = int(since_s // 15)
-        if step > told[0] and 15.0 * (step - 1) < duration_s:
-            told[0] = step
-            over = 15.0 * step > duration_s
-            shown = "starting" if step == 0 else "draining" if over else format_duration(15.0 * step)
-            console.print(f"stream: {shown}", highlight=False)
-
+    watch = ProgressLines(console, duration_s)
     result = run_topology(topology, folder / "run", duration_s=duration_s, code=HERE, watch=watch)
     results = RunFolder(folder / "run").units.results
     # Every source sends its share of each iteration: the last one may be sent in part.
@@ -97,13 +87,7 @@ def demo(
     ran, profile = profile_of(RunFolder(folder / "run"))
     profile.write(folder / "run" / PROFILE)
     twin = simulated_twin(ran, profile, 1)
-    table = Table(title="real and simulated, side by side", title_justify="left")
-    for name in ("figure", "real", "simulated", "deviation"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
-    for name, real, simulated, deviation in deviations(result, twin):
-        shown = "–" if deviation is None else f"{deviation:+.1%}"
-        table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
-    console.print(table)
+    console.print(side_by_side(deviations(result, twin)))
     picture = draw(folder / "molecules.svg", frames)
     console.print(
         f"picture: {picture}\npage:    penstock page {folder / 'run'}", soft_wrap=True, highlight=False

@@ -109,7 +109,7 @@ class JournalError(PenstockError):
 
 
 class JournalUnavailableError(JournalError):
-    """The journal's database is locked, full, slow or gone for now; what is unwritten is kept in memory."""
+    """The journal's database is locked, full, slow or gone at present; what is unwritten stays in memory."""
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
         self.in_doubt = in_doubt

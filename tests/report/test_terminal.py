@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from penstock.fleet.deployment import HostState
 from penstock.fleet.units import UnitState
 from penstock.monitoring import InstanceReading, Measurement
 from penstock.plain import from_json, to_json
-from penstock.report.terminal import LiveView, flow_of, headline_of, line_of
+from penstock.report.terminal import LiveView, ProgressLines, flow_of, headline_of, line_of, side_by_side
 from tests.builders import a_topology
 
 MEASURED = Measurement(
@@ -106,3 +107,23 @@ def test_a_status_prints_as_lines_a_person_reads() -> None:
 
 def test_the_units_in_a_line_each_with_what_it_reads() -> None:
     assert flow_of(a_topology(units=("a", "b"), chained=True)) == "s → [a]   a → [b]"
+
+
+def test_progress_is_told_once_a_step_and_draining_once():
+    out = StringIO()
+    told = ProgressLines(Console(file=out, width=80), 40.0)
+    for since_s in (0.0, 3.0, 16.0, 17.0, 31.0, 46.0, 61.0, 200.0):
+        told(replace(STATUS, since_s=100.0, at_s=100.0 + since_s))
+    assert out.getvalue().split("\n")[:-1] == [
+        "stream: starting",
+        "stream: 15 s",
+        "stream: 30 s",
+        "stream: draining",
+    ]
+
+
+def test_a_run_and_its_twin_stand_side_by_side():
+    out = StringIO()
+    Console(file=out, width=80).print(side_by_side([("cost", 15.0, 14.0, -0.0667), ("late", 0.0, 1.0, None)]))
+    assert "-6.7%" in out.getvalue()
+    assert "–" in out.getvalue()

@@ -6,7 +6,7 @@ lease clocks move between two ticks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -190,3 +190,36 @@ def _clock(host: HostStatus, now_s: float, width: int = 10) -> str:
     used = 1.0 - min(1.0, left_s / host.btu_s)
     filled = min(width, max(0, round(used * width)))
     return f"{'█' * filled}{'░' * (width - filled)} {left_s:.0f} s left"
+
+
+class ProgressLines:
+    """One line each time a run has gone on for so long; call it with each status."""
+
+    def __init__(self, console: Console, duration_s: float, every_s: float = 15.0) -> None:
+        """`duration_s` is how long the sources send."""
+        self._console = console
+        self._duration_s = duration_s
+        self._every_s = every_s
+        self._told = -1
+
+    def __call__(self, status: Status) -> None:
+        """Print how far the run is, where that was not told yet; draining is told once."""
+        since_s = 0.0 if status.since_s is None else status.at_s - status.since_s
+        step = int(since_s // self._every_s)
+        if step <= self._told or self._every_s * (step - 1) >= self._duration_s:
+            return
+        self._told = step
+        at_s = self._every_s * step
+        shown = "draining" if at_s > self._duration_s else format_duration(at_s)
+        self._console.print(f"stream: {shown if step else 'starting'}", highlight=False)
+
+
+def side_by_side(rows: Iterable[tuple[str, float, float, float | None]]) -> Table:
+    """A run and its simulated twin: (figure, real, simulated, deviation), as `deviations` gives them."""
+    table = Table(title="real and simulated, side by side", title_justify="left")
+    for name in ("figure", "real", "simulated", "deviation"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    for name, real, simulated, deviation in rows:
+        shown = "–" if deviation is None else f"{deviation:+.1%}"
+        table.add_row(name, f"{real:.3g}", f"{simulated:.3g}", shown)
+    return table

@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 def active_queries(spark: SparkSession) -> list[Any]:
-    """The active queries of the application: of this session, and of its other sessions where it tells them.
+    """The active queries of an application: of the given SparkSession, and of others where it tells them.
 
     Other sessions are those of `newSession`, or of Spark Connect's clients where this is their server.
     """
