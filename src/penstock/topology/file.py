@@ -116,7 +116,8 @@ def _refuse_depth(text: str, file: str | None) -> None:
             depth -= 1
         if depth > DEEPEST:
             message = f"nested deeper than {DEEPEST} levels; a topology needs six"
-            raise TopologyError([Mistake(message, file, int(event.start_mark.line) + 1, "bad-yaml")])
+            mark = event.start_mark
+            raise TopologyError([Mistake(message, file, None if mark is None else mark.line + 1, "bad-yaml")])
 
 
 def _syntax_mistake(error: yaml.YAMLError, file: str | None) -> Mistake:
