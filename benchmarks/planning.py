@@ -12,10 +12,12 @@ from statistics import fmean
 
 import numpy as np
 
+from benchmarks.planning_loads import GENERATED, HELD_OUT, SEED, levels_of
 from penstock.experiments.clairvoyant import clairvoyant_cost
 from penstock.experiments.recordings import find_recordings
 from penstock.fleet.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.forecasts.record import Load
+from penstock.forecasts.season import Season, season_of
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.auto import Auto
 from penstock.policies.view import View
@@ -37,19 +39,20 @@ from penstock.topology.model import (
 HOURS = 24.0
 SERVICE_S = 0.35
 PEAK_INSTANCES = 40.0
-SEED = 11
 RECORDED = {
     "ads_clicks": ("ads_clicks_1s.csv", 1.0),
     "wiki_en": ("wiki_en_messages_5min.csv", 300.0),
     "taxi": ("taxi_messages_5min.csv", 300.0),
     "iot": ("iot_messages_5min.csv", 300.0),
 }
-GENERATED = ("jumps", "walk", "two peaks", "flash crowd", "ramp")
 BILLING: dict[str, tuple[float, float | None, float | None]] = {
     "BTU 60 s": (60.0, None, None),
     "BTU 1 h": (3600.0, None, None),
     "60 s + 1 s": (3600.0, 60.0, 1.0),
 }
+SECOND_WEEK = {"wiki_en": 8, "taxi": 15, "iot": 8}
+"""A day of each long series that earlier weeks tell of; of taxis, weekends have to be told apart first."""
+SEASONS = ("without", "known", "misleading")
 KEEPS = (0.95, 0.99, 0.999)
 Cell = tuple[str, str, str, float]
 """Load, billing, policy, and the share asked for."""
@@ -57,37 +60,11 @@ Came = tuple[float, float, int]
 """Cost over the clairvoyant one, percent kept, rescales."""
 
 
-def generated(name: str) -> tuple[tuple[float, ...], float]:
-    """Levels of a generated load, and how long each is held."""
-    rng = np.random.default_rng(SEED)
-    hours = np.arange(0.0, HOURS, 1 / 60)
-    levels: list[float]
-    if name == "jumps":
-        levels = [1.0]
-        while len(levels) < HOURS * 12:
-            levels.append(float(np.clip(levels[-1] * (1 + rng.uniform(-0.2, 0.2)), 0.5, 2.0)))
-        return tuple(levels), 300.0
-    if name == "walk":
-        levels = [3.0]
-        while len(levels) < HOURS * 60:
-            levels.append(float(np.clip(levels[-1] + rng.integers(-1, 2), 1, 7)))
-        return tuple(levels), 60.0
-    if name == "two peaks":
-        curve = 1 + 1.2 * np.exp(-(((hours - 9) / 1.8) ** 2)) + 1.6 * np.exp(-(((hours - 19) / 2.2) ** 2))
-    elif name == "flash crowd":
-        curve = (
-            1 + 0.3 * np.sin(hours / 24 * 2 * np.pi) + 1.5 * np.clip((hours - 8) * 12, 0, 1) * (hours < 9.5)
-        )
-    else:
-        curve = 1 + 2 * np.clip((hours - 4) / 12, 0, 1)
-    return tuple(curve.tolist()), 60.0
-
-
 def workload(name: str) -> Choice | None:
     """A load whose highest rate keeps `PEAK_INSTANCES` busy; None where its file is not at hand."""
     highest = PEAK_INSTANCES / SERVICE_S
-    if name in GENERATED:
-        levels, hold_s = generated(name)
+    if name in (*GENERATED, *HELD_OUT):
+        levels, hold_s = levels_of(name, HOURS)
         scaled = tuple(level / max(levels) * highest for level in levels)
         return Choice("stepwise", {"levels_per_s": scaled, "hold_s": hold_s})
     file, per_s = RECORDED[name]
@@ -144,9 +121,12 @@ def figures() -> list[Figure]:
     missing = [name for name in RECORDED if name not in recorded]
     loads = [*recorded, *GENERATED]
     cells: list[Cell] = [(load, b, "auto", keep) for load in loads for b in BILLING for keep in KEEPS]
+    cells += [(load, b, policy, 0.99) for load in HELD_OUT for b in BILLING for policy in ("auto", "rate")]
     cells += [(load, b, "rate", 0.99) for load in loads for b in BILLING]
+    seasons = [(load, kind) for load in recorded if load in SECOND_WEEK for kind in SEASONS]
     with ProcessPoolExecutor(2) as pool:
         came = dict(zip(cells, pool.map(measured, cells), strict=True))
+        weeks = dict(zip(seasons, pool.map(second_week, seasons), strict=True))
     found = [Figure(name, "not measured: its file is not at hand") for name in missing]
     if recorded:
         ratios = [came[load, b, "auto", 0.99][0] for load in recorded for b in BILLING]
@@ -158,13 +138,50 @@ def figures() -> list[Figure]:
         ]
     for load in loads:
         for billing in BILLING:
-            found += _cell(load, billing, came)
+            found += _cell(load, billing, came, KEEPS)
+    for load in HELD_OUT:
+        for billing in BILLING:
+            found += _cell(load, billing, came, (0.99,))
+    for load in dict.fromkeys(load for load, _ in seasons):
+        found += _season(load, weeks)
     return [*found, _decision()]
 
 
-def _cell(load: str, billing: str, came: dict[Cell, Came]) -> Sequence[Figure]:
+def second_week(task: tuple[str, str]) -> tuple[float, float]:
+    """A day in the second week of a series, with what the days before it tell: cost, and percent late."""
+    load, kind = task
+    topology = topology_of(load, "BTU 60 s", Choice("auto"))
+    source, day = topology.sources[0], SECOND_WEEK[load]
+    assert source.workload is not None
+    trace = {**source.workload.parameters, "start_s": day * 86400.0}
+    topology = replace(topology, sources=(replace(source, workload=Choice("trace", trace)),))
+    seasons: dict[str, Season] = {}
+    if kind != "without":
+        rows = Path(str(trace["path"])).read_text().splitlines()[1 : 1 + day * 288]
+        before = np.array([float(row.split(",")[1]) for row in rows]) / 300.0
+        # The run begins at 0; a holiday is the same series half a day off.
+        ends_s = 300.0 * np.arange(1 - len(before), 1) + (43_200.0 if kind == "misleading" else 0.0)
+        season = season_of(np.asarray(ends_s - 150.0, dtype=np.float64), before)
+        if season is not None:
+            seasons["count"] = season
+    settings = SimulationSettings(seed=SEED)
+    result = simulate(topology, settings, duration_s=HOURS * 3600, seasons=seasons)
+    return float(result.resource_cost), 100 - 100 * result.compliance.ratio("real_time")
+
+
+def _season(load: str, weeks: dict[tuple[str, str], tuple[float, float]]) -> Sequence[Figure]:
+    (cost, late), (with_cost, with_late), (off_cost, off_late) = (weeks[load, kind] for kind in SEASONS)
+    what = f"{load}, second week: late records with its season / without"
+    shifted = f"{load}, second week: the same with a season half a day off"
+    return [
+        Figure(what, with_late / late, "< 1", None, with_late < late, f"(cost {with_cost / cost:.4f})"),
+        Figure(shifted, off_late / late, "<= 1", None, off_late <= late, f"(cost {off_cost / cost:.4f})"),
+    ]
+
+
+def _cell(load: str, billing: str, came: dict[Cell, Came], keeps: Sequence[float]) -> Sequence[Figure]:
     found = []
-    for keep in KEEPS:
+    for keep in keeps:
         ratio, kept, rescales = came[load, billing, "auto", keep]
         least, most = 100 * keep - 0.5, 100 * keep + 0.9
         found.append(
@@ -212,7 +229,10 @@ def _decision() -> Figure:
         rates = 70.0 * np.exp(rng.normal(0, 0.03, 2880))
         loads[name] = Load(60.0, 172_800.0, rates, rates, rates * 60, np.zeros_like(rates))
     view = View(172_800.0, topology, Deployment.of(hosts, instances), windows=windows, units=tuple(names))
+    day = np.arange(0.0, 86_400.0, 300.0)
+    season = Season(86_400.0, np.log(70.0) + 0.3 * np.sin(day / 86_400.0 * 2 * np.pi))
     view = replace(view, loads=loads, next_host=5000, next_instance=5000)
+    view = replace(view, seasons=dict.fromkeys(names, season))
     took_s = []
     for _ in range(5):
         began_s = time.perf_counter()

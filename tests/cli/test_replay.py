@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.cli.replay import _repriced
+from penstock.cli.replay import _allowance, _changed, _offering, _on_spot, _repriced
 from penstock.cli.tune import Trial, best_of, frontier, lines_of, searched
 from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
@@ -54,6 +55,20 @@ def test_the_twin_of_a_run_comes_to_what_the_run_came_to(a_run):
     assert twin.kept == pytest.approx(run.happened.kept, abs=0.02)
 
 
+def test_the_twin_of_a_real_run_has_its_measured_times(a_run):
+    folder, _ = a_run
+    real = a_topology()
+    real = replace(real, sites=(replace(real.sites[0], provider=Choice("local")),))
+    with opened(folder) as journal:
+        run = recorded(journal, real)
+    times = run.topology.sites[0].provider
+    assert times.name == "simulated"
+    # Hosts of this run were up after 30 to 60 s, and an instance did a record in 0.3 s.
+    assert 30.0 <= times.parameters["host_start_most_s"] <= 75.0
+    unit, operator = run.topology.units[0], run.topology.operators[0]
+    assert operator.service.mean_s / unit.slots == pytest.approx(0.3, rel=0.15)
+
+
 def test_replay_shows_the_run_its_twin_other_policies_and_the_plan_of_hindsight(a_run, tmp_path):
     folder, _ = a_run
     out = tmp_path / "out"
@@ -63,7 +78,53 @@ def test_replay_shows_the_run_its_twin_other_policies_and_the_plan_of_hindsight(
     assert shown.exit_code == 0, shown.output
     for text in ("as it happened", "the twin of it", "auto", "clairvoyant", "the twin is off by"):
         assert text in " ".join(shown.output.split())
-    assert (out / "report.html").is_file()
+    page = (out / "report.html").read_text()
+    for curves in ("Instances", "Bill so far", "Load", "clairvoyant plan"):
+        assert curves in page
+
+
+def test_replay_tries_spot_hosts_free_hours_other_flavours_and_other_slos(a_run, tmp_path):
+    folder, _ = a_run
+    asked = ["--flavours", "l=8x16GiB@1.20", "--spot", "0.5", "--taken", "20 min"]
+    asked += ["--free", "30 min", "--slo", "o=3s"]
+    shown = CliRunner().invoke(
+        app,
+        ["replay", str(folder), "--policies", "rate", "--jobs", "1", "--out", str(tmp_path), *asked],
+    )
+    assert shown.exit_code == 0, shown.output
+    # At most three hosts of 0.60 an hour for an hour and their started units, less half an hour.
+    cost = next(line for line in shown.output.splitlines() if "│ rate" in line).split("│")[2]
+    assert 0.3 < float(cost) < 1.8
+
+
+def test_spot_hosts_are_taken_away_with_notice_and_replaced():
+    topology = _on_spot(a_topology(), 0.4, 900.0)
+    assert topology.sites[0].flavours[0].price_per_btu == Decimal("0.004")
+    with Journal("sqlite://", "web", buffered=True) as journal:
+        result = simulate(topology, SimulationSettings(seed=3), duration_s=3600.0, journal=journal)
+        reasons = [row["reason"] for row in journal.rows("action", ("kind", "reason"))]
+    assert any("takes it away in" in reason for reason in reasons)
+    usual = simulate(a_topology(), SimulationSettings(seed=3), duration_s=3600.0)
+    assert float(result.resource_cost) < 0.6 * float(usual.resource_cost)
+    assert result.compliance.ratio("real_time") > usual.compliance.ratio("real_time") - 0.02
+
+
+def test_an_allowance_is_worth_hours_of_the_cheapest_flavour():
+    assert _allowance(a_topology(), "2 h") == pytest.approx(2 * 0.6)
+    assert _allowance(a_topology(), None) == 0.0
+
+
+@pytest.mark.parametrize("flavours", ["large", "large=8@0.3", "large=8x16GiB", "large=manyx16GiB@1"])
+def test_a_flavour_that_says_too_little_is_refused(flavours):
+    with pytest.raises(ConfigurationError, match="expected a flavour"):
+        _offering(a_topology(), flavours)
+
+
+def test_an_slo_of_an_operator_that_is_not_there_is_refused():
+    assert _changed(a_topology(), None, "o=7s").operators[0].slo_s == 7.0
+    assert _changed(a_topology(), None, "5s").operators[0].slo_s == 5.0
+    with pytest.raises(ConfigurationError, match="SLOs of the operators"):
+        _changed(a_topology(), None, "p=7s")
 
 
 def test_other_prices_are_an_hour_and_other_leases_have_a_minimum_and_steps():
@@ -86,8 +147,19 @@ def test_explain_tells_what_was_seen_and_decided(a_run):
     text = " ".join(shown.output.split())
     assert "into the run" in text
     assert "o: 45/s came" in text
-    assert "StartInstance" in text
+    assert "start 6 × o" in text
     assert "up from" in text
+
+
+def test_explain_tells_what_the_alternatives_would_have_cost(tmp_path):
+    topology = a_topology("auto")
+    with Journal(tmp_path / "journal.db", "web", buffered=True) as journal:
+        result = simulate(topology, SimulationSettings(seed=3), duration_s=1800.0, journal=journal)
+        write_run_report(tmp_path, topology, result, journal)
+    shown = CliRunner().invoke(app, ["explain", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    lines = [line.strip() for line in shown.output.splitlines()]
+    assert any(line.startswith("instead, ") and " costs " in line for line in lines)
 
 
 def test_a_journal_without_its_topology_asks_for_it(a_run, tmp_path):

@@ -64,7 +64,7 @@ def scaled_ago(seconds: float, kind: str = "StartInstance", unit: str = "a") -> 
 def test_the_upper_bound_counts_what_this_tick_has_allowed() -> None:
     view = a_view(a_topology(max_instances=2))
     assert refusals(view, start("a-9"), start("a-10")) == [None, "bound: at most 2 instances"]
-    assert refusals(view, stop(), start("a-9"), start("a-10"))[0] == "bound: at least 1 instances"
+    assert refusals(view, stop(), start("a-9"), start("a-10"))[0] == "bound: at least 1 instance"
 
 
 def test_the_lower_bound_counts_what_this_tick_has_allowed() -> None:
@@ -76,7 +76,7 @@ def test_the_lower_bound_counts_what_this_tick_has_allowed() -> None:
 
 def test_the_last_instance_stays_even_where_the_least_is_none() -> None:
     view = a_view(a_topology(min_instances=0))
-    assert refusals(view, stop()) == ["bound: at least 1 instances"]
+    assert refusals(view, stop()) == ["bound: at least 1 instance"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_site_and_a_flavour_lease_no_more_hosts_than_they_have() -> None:
     assert refusals(
         view, lease("c-h8", "m"), lease("c-h9", "l"), lease("c-h10", "l"), lease("c-h11", "l")
     ) == [
-        "quota: site c has its 1 hosts of flavour m",
+        "quota: site c has its 1 host of flavour m",
         None,
         None,
         "quota: site c has its 3 hosts",
@@ -237,7 +237,7 @@ def test_memory_counts_as_much_as_cores() -> None:
 def test_a_refused_lease_drags_the_start_on_its_host_with_it() -> None:
     view = a_view(a_topology(sites=[a_site(max_hosts=1)]))
     assert refusals(view, lease(), start(host="c-h9")) == [
-        "quota: site c has its 1 hosts",
+        "quota: site c has its 1 host",
         "host c-h9 was refused",
     ]
     assert refusals(view, lease("c-h8"), start(host="c-h8")) != [None, None]
@@ -245,7 +245,7 @@ def test_a_refused_lease_drags_the_start_on_its_host_with_it() -> None:
 
 def test_no_host_is_leased_for_a_start_that_is_refused() -> None:
     view = a_view(a_topology(max_instances=1))
-    assert refusals(view, lease(), start(host="c-h9")) == ["bound: at most 1 instances"] * 2
+    assert refusals(view, lease(), start(host="c-h9")) == ["bound: at most 1 instance"] * 2
 
 
 def test_a_host_emptied_in_the_same_tick_may_be_released_and_takes_nothing_any_more() -> None:

@@ -116,6 +116,19 @@ def test_a_crowd_that_has_just_been_is_remembered():
     assert outlook_of(with_crowds(670), 2).ways_per_s[-1, 1] > 60.0
 
 
+def test_a_rise_as_never_before_is_taken_to_go_on():
+    rates = 50.0 * np.exp(np.random.default_rng(3).normal(0, 0.005, 700))
+    usual, unheard = outlook_of(a_load([*rates, 50.5]), 2), outlook_of(a_load([*rates, 57.0]), 2)
+    assert not usual.forecaster.startswith("goes on as over the last 1 ")
+    assert unheard.forecaster.startswith("goes on as over the last 1 ")
+    assert unheard.quantile(0.5, 1) > 60.0
+
+
+def test_a_load_that_often_jumps_is_not_taken_to_go_on_after_a_jump():
+    rates = np.repeat(50.0 * np.exp(np.random.default_rng(3).normal(0, 0.15, 140)), 5)
+    assert outlook_of(a_load([*rates, rates[-1] * 1.15]), 2).quantile(0.5, 1) < rates[-1] * 1.17
+
+
 def test_a_load_that_something_bounds_is_not_taken_to_go_beyond_it():
     steps = np.random.default_rng(5).integers(-1, 2, 700)
     level, rates = 4, []
@@ -165,3 +178,27 @@ def test_a_season_that_misleads_is_not_used():
 def test_half_a_day_is_no_season():
     times_s = np.arange(0.0, DAY_S / 2, 60.0)
     assert season_of(times_s, np.full(len(times_s), 5.0)) is None
+
+
+def test_a_day_is_seen_from_afar_although_it_tells_nothing_of_the_next_minutes():
+    """Noise hides where a day goes within two bins, and not where it goes within an hour."""
+    times_s = np.arange(0.0, 2 * DAY_S, 60.0)
+    rng = np.random.default_rng(6)
+    rates = 50.0 * np.exp(0.8 * np.sin(times_s / DAY_S * 2 * np.pi) + rng.normal(0, 0.03, len(times_s)))
+    season = season_of(times_s[:1440] + 30.0, rates[:1440])
+    assert season is not None
+    now = 1440 + 60  # an hour after midnight it rises steeply
+    known, unknown = (outlook_of(a_load(rates[:now]), 2, told) for told in (season, None))
+    hour = AHEAD.index(60)
+    real = rates[now + 55 : now + 65].mean()
+    assert abs(known.quantile(0.5, hour) - real) < abs(unknown.quantile(0.5, hour) - real)
+    assert known.quantile(0.95, hour) - known.quantile(0.5, hour) < 0.2 * real
+
+
+def test_the_noise_of_one_day_is_no_part_of_its_calm_season():
+    times_s = np.arange(0.0, DAY_S, 300.0)
+    noise = np.random.default_rng(6).normal(0, 0.1, len(times_s))
+    season = season_of(times_s + 150.0, 50.0 * np.exp(noise))
+    assert season is not None
+    assert season.calm.std() < 0.5 * season.level.std()
+    assert season.calm.mean() == pytest.approx(season.level.mean())

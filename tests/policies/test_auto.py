@@ -9,13 +9,14 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Hold, LeaseHost, StartInstance, StopInstance
 from penstock.fleet.deployment import Deployment
 from penstock.forecasts.record import Load
 from penstock.monitoring.measurements import InstanceReading
 from penstock.policies.auto import Auto
-from penstock.policies.auto_account import Account, account_of, backlog_s, worth_of_late
+from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import Ability, Future, late_records
 from penstock.policies.auto_choice import Prices, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
@@ -61,9 +62,16 @@ def a_load(rates, late=0.0) -> Load:
 
 
 def test_the_account_counts_what_may_still_be_late_in_seconds_of_load():
-    account = account_of(a_load([10.0] * 60, late=0.004), 0.99)
+    account = account_of(a_load([10.0] * (60 + COLD_BINS), late=0.004), 0.99)
     assert account.kept == pytest.approx(0.996)
     assert account.balance_s == pytest.approx(0.006 * 3600)
+
+
+def test_what_was_late_before_the_first_instances_served_is_on_nobodys_account():
+    load = a_load([10.0] * 60)
+    load.late[:COLD_BINS] = load.done[:COLD_BINS]
+    assert account_of(load, 0.99).kept == 1.0
+    assert account_of(a_load([10.0] * COLD_BINS, late=1.0), 0.99).kept is None
 
 
 def test_a_backlog_is_late_before_it_is_finished():
@@ -87,6 +95,13 @@ def test_a_debt_makes_a_late_record_worth_more_and_plenty_makes_it_worth_less():
     )
     assert even == pytest.approx(1e-4)
     assert debt / even == pytest.approx(even / plenty) == pytest.approx(np.e)
+
+
+def test_a_long_backlog_is_not_spent_on_however_much_is_left():
+    plenty = Account(1e6, 0.0, 6000.0, 86400.0)
+    short, long = (worth_of_late(plenty, 0.99, 1e-6, 60.0, waits_s) for waits_s in (30.0, 90.0))
+    assert short < long / 100
+    assert long == pytest.approx(1e-4)
 
 
 # -- what instances can do -------------------------------------------------------------------------
@@ -148,6 +163,47 @@ def test_a_forecast_of_less_takes_nothing_from_what_the_present_needs():
     assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, far, 6.0).count == 4
     for worth in (1.0, 1e-15):
         assert fewer_instances(future, ABILITY, prices(worth), 12, 1, 4, TIMES_S, far, 14.0).count == 8
+
+
+def test_lateness_that_is_left_in_plenty_buys_time_with_a_host_less():
+    """Of 12 instances the load needs 10; a host less makes records late while it is so, which may be."""
+    future, calm = a_future(load=20.0, count=12), np.full((2, 3), 20.0)
+
+    def found(spendable_s: float, backlog: float = 0.0) -> int:
+        later = replace(future, backlog=backlog)
+        arguments = (later, ABILITY, prices(), 12, 1, 4, TIMES_S, calm, 20.0, 1.0, spendable_s)
+        return fewer_instances(*arguments).count
+
+    assert found(0.0) == 12
+    assert found(60.0) == 12
+    assert found(3600.0) == 8
+    assert found(3600.0, backlog=500.0) == 12
+
+
+def test_what_waits_is_worked_off_although_instances_are_starting():
+    """Two more instances start; they are not enough for what has gathered by then."""
+    coming = np.array([10.0, 12.0, 12.0, 12.0, 12.0, 12.0])
+    few, many = (
+        more_instances(
+            replace(a_future(load=22.0, backlog=backlog), coming=coming), ABILITY, prices(1.0), 12, 50,
+            TIMES_S, np.full((2, 3), 22.0), 60.0,
+        )
+        for backlog in (0.0, 2000.0)
+    )  # fmt: skip
+    assert many.count > few.count
+
+
+def test_the_alternatives_are_told_with_what_they_would_have_cost():
+    future = a_future(load=20.0, high=30.0, count=12)
+    far = future.ways_per_s[:, :3]
+    chosen = more_instances(future, ABILITY, prices(1.0), 12, 50, TIMES_S, far, 60.0)
+    assert chosen.count not in {tried.count for tried in chosen.tried}
+    assert 12 in {tried.count for tried in chosen.tried}
+    for tried in chosen.tried:
+        assert tried.costs + tried.late * 1.0 >= chosen.costs + chosen.late * 1.0
+    calm = more_instances(a_future(), ABILITY, prices(), 12, 50, TIMES_S, far, 60.0)
+    assert [tried.count for tried in calm.tried] == [13]
+    assert calm.tried[0].costs > 0
 
 
 def test_what_is_held_above_the_load_is_asked_for_before_the_load_is_there():
@@ -293,6 +349,29 @@ def test_what_a_late_record_costs_decides_instead_of_a_share():
     )
     assert dear.resource_cost > cheap.resource_cost
     assert dear.compliance.ratio("real_time") > cheap.compliance.ratio("real_time")
+
+
+def test_a_source_of_two_partitions_ends_at_two_instances_within_three_decisions():
+    """The whole of it on the simulator: it grows, sees that only two work, goes back to two and says why."""
+    load = Choice("stepwise", {"levels_per_s": (20.0,), "hold_s": 60.0})
+    topology = a_simulated_topology(Choice("auto"))
+    topology = replace(
+        topology,
+        sources=(Source("s", workload=load),),
+        units=(replace(topology.units[0], initial_instances=1),),
+    )
+    settings = SimulationSettings(seed=2, partitions={"s": 2})
+    with Journal("sqlite://", "t", buffered=True) as journal:
+        simulate(topology, settings, duration_s=1800.0, journal=journal)
+        actions = [row for row in journal.rows("action") if row["policy"] == "auto" and not row["refused"]]
+        counts = [(row["at_s"], row["instances"]) for row in journal.rows("observation")]
+    grew_s = min(row["at_s"] for row in actions if row["kind"] == "StartInstance")
+    stops = [row for row in actions if row["kind"] == "StopInstance"]
+    assert max(count for _, count in counts) > 2
+    # The decision that grew is the first of the three.
+    assert max(row["at_s"] for row in stops) <= grew_s + 2 * topology.loop.provisioning_s
+    assert all("source-bound, only 2 of them" in row["reason"] for row in stops)
+    assert {count for at_s, count in counts if at_s > stops[0]["at_s"] + 60.0} == {2}
 
 
 def test_a_hundred_units_on_a_thousand_hosts_are_decided_in_a_tenth_of_a_second():

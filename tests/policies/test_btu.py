@@ -197,7 +197,7 @@ def test_a_unit_at_its_bound_holds_and_says_so():
     view = a_view(a_topology(max_instances=1), signals={"a": LATE})
     (action,) = Btu().decide(view)
     assert isinstance(action, Hold)
-    assert "has its 1 instances already" in action.reason
+    assert "has its 1 instance already" in action.reason
 
 
 def test_nothing_is_decided_without_a_measurement():
@@ -255,7 +255,10 @@ def test_release_stops_what_may_stop_and_migrates_the_rest():
     assert isinstance(migrate, MigrateInstance)
     assert migrate.to_host == "h1"
     assert {stop.instance, migrate.instance} == {"a-3", "a-4"}
-    assert release.reason == "release h2: 1 min 40 s of the lease left, 1 instances stop, 1 move"
+    assert (
+        release.reason
+        == "its lease ends in 1 min 40 s: 1 instance not needed and room elsewhere for 1 instance"
+    )
 
 
 def test_release_never_moves_anything_onto_the_host_that_goes():
@@ -263,7 +266,7 @@ def test_release_never_moves_anything_onto_the_host_that_goes():
     actions = Btu().decide(view)
     assert kinds(actions) == ["ProlongLease"]
     assert isinstance(actions[0], ProlongLease)
-    assert actions[0].reason == "needed: no other host has room for a-6; 9 s of the lease left"
+    assert actions[0].reason == "needed: no other host has room for a-6; its lease would end in 9 s"
 
 
 def test_a_unit_that_needs_its_instances_keeps_them():
@@ -334,7 +337,7 @@ def test_a_release_is_planned_backwards_from_the_paid_end_with_measured_times():
     )
     (prolong, _) = Btu(shutdown_s=30.0).decide(late)
     assert prolong == ProlongLease(
-        "h2", "needed: emptying it takes 1 min 40 s here and 1 min are left; 1 min of the lease left"
+        "h2", "needed: emptying it takes 1 min 40 s here and 1 min are left; its lease would end in 1 min"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import time
 from collections import Counter
 from dataclasses import replace
@@ -343,6 +344,20 @@ def test_a_policy_module_imports_no_clock_and_no_randomness(name):
         for alias in node.names
     } | {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not imported & {"time", "datetime", "random", "os", "secrets", "socket"}
+
+
+NOT_FOR_PEOPLE = re.compile(
+    r"\b1 (instances|hosts|slots|records)\b|\b0 (move|stop)\b|\w_s\b|\b(None|nan|inf)\b|[\[\]{}]|\d\.\d{5}"
+)
+"""What was written for a program: a name of a variable, a plural of one, too many digits."""
+
+
+@every_policy
+def test_reasons_are_words_for_people(name):
+    for seed in range(100):
+        for action in make_policy(Choice(name)).decide(view_by(seed)):
+            assert action.reason, action
+            assert not NOT_FOR_PEOPLE.search(action.reason), action.reason
 
 
 @every_policy

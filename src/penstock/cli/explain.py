@@ -10,6 +10,8 @@ import typer
 from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened
+from penstock.fleet.actions import verb_of
+from penstock.policies.auto import INSTEAD
 from penstock.quantities import duration_s, format_duration
 
 
@@ -21,7 +23,7 @@ def explain(
     unit: Annotated[str | None, typer.Option(help="This unit alone.")] = None,
     last: Annotated[int, typer.Option(help="Without --at: so many decisions, the newest.")] = 10,
 ) -> None:
-    """Tell what was decided, what was seen and forecast, and what speaks for it."""
+    """Tell what was decided, what was seen and forecast, and what the alternatives would have cost."""
     with opened(journal) as book:
         actions = [row for row in book.rows("action") if unit is None or row["unit"] in (unit, None)]
         seen = [row for row in book.rows("observation") if unit is None or row["unit"] == unit]
@@ -44,7 +46,10 @@ def explain(
             if row["at_s"] == instant_s:
                 console.print(f"  saw   {_seen(row)}", highlight=False, markup=False)
         for text in _decided([row for row in actions if row["at_s"] == instant_s]):
-            console.print(f"  {text}", highlight=False, markup=False)
+            told, _, instead = text.partition(INSTEAD)
+            console.print(f"  {told}", highlight=False, markup=False)
+            for alternative in instead.split(", ") if instead else ():
+                console.print(f"    instead, {alternative}", highlight=False, markup=False)
 
 
 def _seen(row: dict[str, Any]) -> str:
@@ -61,7 +66,7 @@ def _decided(rows: list[dict[str, Any]]) -> list[str]:
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for row in rows:
         refused = f" [refused: {row['refused']}]" if row["refused"] else ""
-        key = (row["kind"], row["unit"] or "", row["reason"], refused)
+        key = (verb_of(row["kind"]), row["unit"] or "", row["reason"], refused)
         groups.setdefault(key, []).append(row["subject"] or "")
     return [
         f"{kind} {len(subjects)} × {about}: {reason}{refused}" if len(subjects) > 1

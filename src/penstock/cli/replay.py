@@ -17,12 +17,22 @@ from rich.table import Table
 from penstock.cli.choices import new_folder, read_choice, read_list
 from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
-from penstock.experiments.twin import Outcome, Recorded, bound_of, opened, recorded, replayed, topology_of_run
+from penstock.experiments.twin import (
+    Hindsight,
+    Outcome,
+    Recorded,
+    hindsight_of,
+    opened,
+    recorded,
+    replayed,
+    topology_of_run,
+)
 from penstock.policies.registry import make_policy
-from penstock.quantities import duration_s
+from penstock.quantities import duration_s, memory_mib
 from penstock.report.page import Page
 from penstock.runs.assembly import with_choices
-from penstock.topology.model import Site, Topology
+from penstock.simulator.provider import SimulatedParameters
+from penstock.topology.model import Choice, HostFlavour, Site, Topology
 
 COLUMNS = ("", "cost", "/ clairvoyant", "kept", "rescales", "host-min")
 
@@ -43,7 +53,20 @@ def replay(
     prices: Annotated[
         str | None, typer.Option(help="Other prices an hour, by flavour, such as small=0.10,large=0.38.")
     ] = None,
-    slo: Annotated[str | None, typer.Option(help="Another SLO for every operator.")] = None,
+    flavours: Annotated[
+        str | None,
+        typer.Option(help="Other flavours with cores, memory and price an hour, such as large=8x16GiB@0.38."),
+    ] = None,
+    spot: Annotated[
+        float | None, typer.Option(help="Spot hosts at this share of the price, such as 0.3.")
+    ] = None,
+    taken: Annotated[str, typer.Option(help="With --spot: mean time until a host is taken away.")] = "8 h",
+    free: Annotated[
+        str | None, typer.Option(help="Hours of the cheapest flavour that cost nothing, such as 750h.")
+    ] = None,
+    slo: Annotated[
+        str | None, typer.Option(help="Another SLO for every operator, or for some, such as parse=2s,sum=5s.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
 ) -> None:
@@ -54,24 +77,84 @@ def replay(
     with opened(journal) as book:
         run = recorded(book, topology_of_run(journal, topology))
     variants = [("the twin of it", run.topology)]
-    changed = _repriced(_changed(run.topology, btu, slo), prices, minimum, increment)
+    changed = _repriced(_offering(_changed(run.topology, btu, slo), flavours), prices, minimum, increment)
+    if spot is not None:
+        changed = _on_spot(changed, spot, duration_s(taken))
+    allowed = _allowance(changed, free)
     variants += [
         (text, with_choices(changed, policy=choice))
         for text, choice in zip(read_list(policies), choices, strict=True)
     ]
-    outcomes = [run.happened, *_all(run, variants, jobs)]
-    bound = bound_of(replace(run, topology=changed))
+    twin, *tried = _all(run, variants, jobs)
+    outcomes = [run.happened, twin, *(replace(o, cost=max(0.0, o.cost - allowed)) for o in tried)]
+    best = hindsight_of(replace(run, topology=changed))
+    best = replace(best, cost=max(0.0, best.cost - allowed))
     console = open_console()
-    console.print(_table(run, outcomes, bound))
-    console.print(f"report: {_write(new_folder(out, f'replay-{run.topology.name}'), run, outcomes, bound)}")
+    console.print(_table(run, outcomes, best.cost))
+    console.print(f"report: {_write(new_folder(out, f'replay-{run.topology.name}'), run, outcomes, best)}")
 
 
 def _changed(topology: Topology, btu: str | None, slo: str | None) -> Topology:
     changed = with_choices(topology, btu_s=duration_s(btu) if btu else None)
-    if slo is not None:
-        slo_s = duration_s(slo)
-        changed = replace(changed, operators=tuple(replace(o, slo_s=slo_s) for o in changed.operators))
-    return changed
+    if slo is None:
+        return changed
+    parts = dict(part.split("=", 1) for part in read_list(slo) if "=" in part)
+    if unknown := sorted(parts.keys() - topology.operator_by_name.keys()):
+        names = ", ".join(topology.operator_by_name)
+        raise ConfigurationError(f"expected SLOs of the operators {names}, got {', '.join(unknown)}")
+    slos = {name: duration_s(text) for name, text in parts.items()}
+    if not slos:
+        slos = dict.fromkeys(topology.operator_by_name, duration_s(slo))
+    operators = tuple(replace(o, slo_s=slos.get(o.name, o.slo_s)) for o in changed.operators)
+    return replace(changed, operators=operators)
+
+
+def _offering(topology: Topology, flavours: str | None) -> Topology:
+    """The topology with other flavours at every site that leases hosts out."""
+    if flavours is None:
+        return topology
+    found = [_flavour(text) for text in read_list(flavours)]
+
+    def offering(site: Site) -> Site:
+        hours = Decimal(str(site.btu_s)) / 3600
+        return replace(site, flavours=tuple(replace(f, price_per_btu=f.price_per_btu * hours) for f in found))
+
+    return replace(topology, sites=tuple(offering(site) for site in topology.sites))
+
+
+def _flavour(text: str) -> HostFlavour:
+    """A flavour such as large=8x16GiB@0.38, its price still for an hour."""
+    name, _, rest = text.partition("=")
+    size, _, price = rest.partition("@")
+    cores, _, memory = size.partition("x")
+    try:
+        return HostFlavour(name.strip(), float(cores), memory_mib(memory.strip()), Decimal(price.strip()))
+    except (ValueError, InvalidOperation, ConfigurationError):
+        raise ConfigurationError(f"expected a flavour such as large=8x16GiB@0.38, got {text!r}") from None
+
+
+def _on_spot(topology: Topology, share: float, taken_after_s: float) -> Topology:
+    """The topology on spot hosts: cheaper, and taken away after a time, with two minutes' notice."""
+    if not 0 < share <= 1:
+        raise ConfigurationError(f"expected a share of the price above 0 and at most 1, got {share}")
+
+    def on_spot(site: Site) -> Site:
+        times = site.provider.parameters if site.provider.name == SimulatedParameters.name else {}
+        flavours = tuple(
+            replace(f, price_per_btu=f.price_per_btu * Decimal(str(share))) for f in site.flavours
+        )
+        provider = Choice(SimulatedParameters.name, {**times, "taken_after_s": taken_after_s})
+        return replace(site, flavours=flavours, provider=provider)
+
+    return replace(topology, sites=tuple(on_spot(site) for site in topology.sites))
+
+
+def _allowance(topology: Topology, free: str | None) -> float:
+    """What hours that cost nothing are worth, at the cheapest flavour's price."""
+    if free is None:
+        return 0.0
+    hourly = [float(f.price_per_btu) / site.btu_s * 3600 for site in topology.sites for f in site.flavours]
+    return duration_s(free) / 3600 * min(hourly)
 
 
 def _repriced(topology: Topology, prices: str | None, minimum: str | None, increment: str | None) -> Topology:
@@ -141,15 +224,32 @@ def _table(run: Recorded, outcomes: Sequence[Outcome], bound: float) -> Table:
     return table
 
 
-def _write(folder: Path, run: Recorded, outcomes: Sequence[Outcome], bound: float) -> Path:
+def _write(folder: Path, run: Recorded, outcomes: Sequence[Outcome], best: Hindsight) -> Path:
     page = Page(f"{run.topology.name}: replayed", _trust(outcomes))
-    page.table(
-        "What it was and what it would have been", COLUMNS, [_written(o, bound) for o in outcomes], left=1
+    rows = [_written(o, best.cost) for o in outcomes]
+    rows.append(["clairvoyant plan", f"{best.cost:.5g}", "1.00", "", "", ""])
+    page.table("What it was and what it would have been", COLUMNS, rows, left=1)
+    counts = [(o.name, o.times_s, o.instances) for o in outcomes]
+    counts.append(("clairvoyant plan", best.times_s, best.instances))
+    page.plot(
+        "Instances",
+        _curves(counts, "instances"),
+        "All units together; the clairvoyant plan has as many as its load keeps busy.",
+        height=420,
     )
-    figure = go.Figure()
-    for outcome in outcomes:
-        hours = [time_s / 3600 for time_s in outcome.times_s]
-        figure.add_scatter(x=hours, y=list(outcome.instances), name=outcome.name, line_shape="hv")
-    figure.update_xaxes(title="hours").update_yaxes(title="instances")
-    page.plot("Instances", figure, "All units together.", height=420)
+    bills = [(o.name, o.billed_s, o.bill) for o in outcomes]
+    page.plot("Bill so far", _curves(bills, "cost"), "Before what is free is taken off.", height=360)
+    load = [("load", best.times_s, best.loads_per_s)]
+    page.plot("Load", _curves(load, "records a second"), "What came to all units together.", height=300)
     return page.write(folder / "report.html")
+
+
+def _curves(curves: Sequence[tuple[str, Sequence[float], Sequence[float]]], title: str) -> go.Figure:
+    """Curves over each other, by the hours of the run."""
+    figure = go.Figure()
+    for name, times_s, values in curves:
+        figure.add_scatter(
+            x=[time_s / 3600 for time_s in times_s], y=list(values), name=name, line_shape="hv"
+        )
+    figure.update_xaxes(title="hours").update_yaxes(title=title)
+    return figure

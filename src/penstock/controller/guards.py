@@ -24,6 +24,7 @@ from penstock.fleet.actions import (
 from penstock.fleet.deployment import INSTANCE_COUNTED, HostState
 from penstock.infrastructure.placement import Room
 from penstock.policies.view import View
+from penstock.quantities import counted
 
 SECONDS_A_DAY = 86400.0
 
@@ -132,7 +133,7 @@ def _resize_refusal(action: ResizeInstance, view: View, tally: _Tally) -> str | 
         return f"instance {action.instance} of unit {action.unit} is not there"
     least, most = view.topology.unit_by_name[action.unit].slots, view.topology.most_slots(action.unit)
     if not least <= action.slots <= most:
-        return f"bound: from {least} to {most} slots an instance"
+        return f"bound: from {least} to {counted(most, 'slot')} an instance"
     if _in_blackout(view):
         return "blackout hours"
     shape, room = view.topology.unit_shape(action.unit, action.slots), tally.room.get(place[1] or "")
@@ -152,7 +153,7 @@ def _growth_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     bounds = view.topology.unit_by_name[unit]
     count = tally.count(unit)
     if count >= bounds.max_instances:
-        return f"bound: at most {bounds.max_instances} instances"
+        return f"bound: at most {counted(bounds.max_instances, 'instance')}"
     if count < max(1, bounds.min_instances):
         return None
     return "blackout hours" if _in_blackout(view) else _pace_refusal(unit, tally.started, view)
@@ -162,7 +163,7 @@ def _shrink_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     """Why a unit may not have one instance less."""
     least = max(1, view.topology.unit_by_name[unit].min_instances)
     if tally.count(unit) <= least:
-        return f"bound: at least {least} instances"
+        return f"bound: at least {counted(least, 'instance')}"
     signal, most = view.latest(unit), view.topology.loop.hold_backlog
     if most is not None and signal is not None:
         # A micro-batch takes a whole backlog at once: what it works on is not worked off yet.
@@ -183,7 +184,7 @@ def _pace_refusal(unit: str, done: dict[str, int], view: View) -> str | None:
                     return f"cooldown: scaled {since_s:.0f} s ago, {loop.cooldown_s:g} s wanted"
                 break
     if loop.largest_step is not None and done.get(unit, 0) >= loop.largest_step:
-        return f"largest step: {loop.largest_step} instances in one tick"
+        return f"largest step: {counted(loop.largest_step, 'instance')} in one tick"
     return None
 
 
@@ -213,12 +214,14 @@ def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
         return f"unknown site {action.site}"
     flavours = tally.leased.get(action.site, {})
     if sum(flavours.values()) >= site.max_hosts:
-        return f"quota: site {site.name} has its {site.max_hosts} hosts"
+        return f"quota: site {site.name} has its {counted(site.max_hosts, 'host')}"
     flavour = next((f for f in site.flavours if f.name == action.flavour), None)
     if flavour is None:
         return f"site {site.name} has no flavour {action.flavour}"
     if flavour.max_hosts is not None and flavours.get(flavour.name, 0) >= flavour.max_hosts:
-        return f"quota: site {site.name} has its {flavour.max_hosts} hosts of flavour {flavour.name}"
+        return (
+            f"quota: site {site.name} has its {counted(flavour.max_hosts, 'host')} of flavour {flavour.name}"
+        )
     withheld = view.withheld.get((site.name, flavour.name))
     if withheld is not None:
         return withheld

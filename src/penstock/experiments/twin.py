@@ -20,11 +20,14 @@ from penstock.controller.journal import END_OF_RUN, OBSERVATIONS, Journal, enact
 from penstock.controller.result import RunResult
 from penstock.controller.warm_start import JOURNAL_FILES
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.experiments.clairvoyant import clairvoyant_cost
+from penstock.experiments.clairvoyant import clairvoyant_cost, unit_loads
 from penstock.forecasts.record import late_records
 from penstock.forecasts.season import Season, season_of
 from penstock.monitoring.measurements import Measurement
+from penstock.policies.clairvoyant import fewest_instances
+from penstock.runs.profile import measured_profile, profiled
 from penstock.simulator import SimulationSettings, simulate
+from penstock.simulator.provider import SimulatedParameters
 from penstock.topology.file import load_topology
 from penstock.topology.model import Choice, Operator, Service, Topology
 
@@ -45,6 +48,20 @@ class Outcome:
     times_s: tuple[float, ...] = ()
     instances: tuple[float, ...] = ()
     """Instances of all units together at each of the times."""
+    billed_s: tuple[float, ...] = ()
+    bill: tuple[float, ...] = ()
+    """The bill so far at each of the times before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """The clairvoyant plan of a load: what it costs, and the instances it has at each time."""
+
+    cost: float
+    times_s: tuple[float, ...]
+    instances: tuple[float, ...]
+    loads_per_s: tuple[float, ...]
+    """Records a second that come to all units together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +119,10 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
         raise ConfigurationError(
             f"the journal has none of the units {', '.join(topology.unit_by_name)}; is it of this topology?"
         )
-    start_s = min(row["at_s"] - row["interval_s"] for row in rows)
-    duration_s = max(row["at_s"] for row in rows) - start_s
+    # Hosts are paid from the first tick on, long before anything is observed, to the last.
+    ticks_s = [row["at_s"] for row in journal.rows("tick", ("at_s",))]
+    start_s = min([row["at_s"] - row["interval_s"] for row in rows] + ticks_s)
+    duration_s = max([row["at_s"] for row in rows] + ticks_s) - start_s
     by_unit: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_unit.setdefault(row["unit"], []).append(row)
@@ -122,6 +141,9 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
             for unit in topology.units
         ),
     )
+    if any(site.provider.name != SimulatedParameters.name for site in topology.sites):
+        # A record of a real run waits for its micro-batch; and its hosts took as long as they took.
+        twin = profiled(twin, measured_profile(topology, journal))
     return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s))
 
 
@@ -143,7 +165,21 @@ def outcome_of(name: str, result: RunResult, journal: Journal) -> Outcome:
         result.host_s / 60,
         times,
         counts,
+        *_bills(journal, 0.0),
     )
+
+
+def hindsight_of(run: Recorded) -> Hindsight:
+    """The clairvoyant plan of a run's load."""
+    topology, step_s = run.topology, run.topology.loop.provisioning_s
+    loads = unit_loads(topology, run.duration_s, step_s)
+    needed = [
+        fewest_instances(rate, service_s, unit.slots, unit.min_instances, unit.max_instances)
+        for unit, (rate, service_s) in ((topology.unit_by_name[name], load) for name, load in loads.items())
+    ]
+    total, rates = np.sum(needed, axis=0), np.sum([rate for rate, _ in loads.values()], axis=0)
+    times_s = tuple((step_s * np.arange(len(total))).tolist())
+    return Hindsight(bound_of(run), times_s, tuple(total.tolist()), tuple(rates.tolist()))
 
 
 def bound_of(run: Recorded) -> float:
@@ -241,7 +277,13 @@ def _happened(
         sum((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s for lease in leases) / 60,
         times,
         counts,
+        *_bills(journal, start_s),
     )
+
+
+def _bills(journal: Journal, start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    rows = journal.rows("tick", ("at_s", "bill"))
+    return tuple(row["at_s"] - start_s for row in rows), tuple(float(row["bill"] or 0) for row in rows)
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:

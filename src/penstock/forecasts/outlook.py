@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from penstock.forecasts.season import Season
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Singles = NDArray[np.float32]
 
 AHEAD = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50, 60)
 """Bins ahead that are looked at: every one of the next few, then fewer and fewer."""
@@ -62,6 +64,30 @@ ENOUGH = 30
 """Movements that must be known before the careful guess is given up."""
 
 
+FAR = AHEAD.index(30)
+"""The distance by which the forecaster for what is not near is chosen."""
+UNHEARD = 2.0
+"""A load that rises by more than so many times its usual largest step does what it never did before."""
+UNHEARD_TIMES = 4
+"""Its usual largest step is the one that only so many bins reached."""
+UNHEARD_BINS = 5
+"""Bins that are not looked at for it: they may be the beginning of what never was before."""
+
+
+class Usual(NamedTuple):
+    """What a load usually does at the time of every bin of a record, and of those to come."""
+
+    level: Floats
+    """The usual logarithm."""
+    last: Floats | None = None
+    """The load at every bin of the record, where changes are amounts and not logarithms."""
+
+    def change(self, bins: Ints | slice, there: Ints | slice) -> Floats:
+        """The usual change from bins to others."""
+        found = self.level[there] - self.level[bins]
+        return found if self.last is None else np.asarray(self.last[bins] * np.expm1(found))
+
+
 class Line(NamedTuple):
     """A forecaster: from every bin of the record, the load (or its logarithm) at every distance."""
 
@@ -70,8 +96,8 @@ class Line(NamedTuple):
     slope: Floats | None = None
     """Change a bin, at every bin; none where the level stays."""
     damping: float = 1.0
-    season: Floats | None = None
-    """Expected change, by bin and distance."""
+    usual: Usual | None = None
+    """What is usually added at this time."""
 
     def at(self, bins: Ints, columns: Ints) -> Floats:
         """The forecasts from these bins of the record at these distances (columns of `AHEAD`)."""
@@ -80,8 +106,20 @@ class Line(NamedTuple):
             # The middle of a bin `ahead` is half a bin nearer than its end.
             reach = (1.0 - self.damping ** (DISTANCES[columns] - 0.5)) / (1.0 - self.damping)
             found = found + self.slope[bins] * reach
-        if self.season is not None:
-            found = found + self.season[bins, columns]
+        if self.usual is not None:
+            found = found + self.usual.change(bins, bins + DISTANCES[columns])
+        return found
+
+    def before_the_last(self, count: int, column: int, stride: int) -> Floats:
+        """The forecasts at one distance from all bins but the last ones, or from every so many of them."""
+        known, ahead = len(self.level) - count, AHEAD[column]
+        bins = slice(0, known, stride)
+        found = self.level[bins]
+        if self.slope is not None:
+            reach = (1.0 - self.damping ** (ahead - 0.5)) / (1.0 - self.damping)
+            found = found + self.slope[bins] * reach
+        if self.usual is not None:
+            found = found + self.usual.change(bins, slice(ahead, known + ahead, stride))
         return found
 
 
@@ -118,22 +156,22 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     actual, last = np.maximum(rate, floor), np.maximum(newest, floor)
     if by_share:
         actual, last = np.log(actual), np.log(last)
-    change = None
+    usually: list[Usual] = []
     if season is not None:
-        ends_s: Floats = load.end_s - load.bin_s * np.arange(len(actual) - 1.0, -1.0, -1.0)
-        change = season.changes(ends_s, load.bin_s, AHEAD)
-        if not by_share:
-            change = last[:, None] * np.expm1(change)
-    lines = _lines(actual, last, change)
-    best = _best(lines, actual, control)
-    usual = CAREFUL_STEP if by_share else CAREFUL_STEP * float(last[-1])
-    ways, peaks = _ways(best, actual, usual)
+        levels = season.over(load.end_s, load.bin_s, len(actual), AHEAD[-1])
+        usually = [Usual(level, None if by_share else last) for level in levels]
+    lines = _lines(actual, last, usually)
+    best = _goes_on(lines, last) or _best(lines, actual, control, stride=2)
+    # What is best for the next minutes need not be so for the next hour: a day is seen from afar.
+    later = _best(lines, actual, FAR, stride=3) if len(actual) > 2 * AHEAD[FAR] else best
+    step = CAREFUL_STEP if by_share else CAREFUL_STEP * float(last[-1])
+    found = _ways(best, later, actual, step)
     if by_share:
-        ways, peaks = np.exp(ways), np.exp(peaks)
+        np.exp(found, out=found)
     # Shares seen at a low load would make a high one grow without end.
     highest = _beyond(rate, float(newest[-1]), floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
-    ways, peaks = (np.clip(found, floor, highest) for found in (ways, peaks))
-    return Outlook(load.bin_s, ways, peaks, best.name, max(0, len(actual) - 1))
+    np.minimum(np.maximum(found, floor, out=found), highest, out=found)
+    return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1))
 
 
 def _beyond(rate: Floats, newest: float, floor: float) -> float:
@@ -141,13 +179,19 @@ def _beyond(rate: Floats, newest: float, floor: float) -> float:
 
     A bound that was broken of late is none.
     """
-    highest = np.maximum(np.maximum.accumulate(rate), floor)
-    bins = np.arange(2 * ENOUGH, len(rate) - NEAR // 2)
-    bins = bins[rate[bins] >= NEAR_HIGHEST * highest[bins]]
-    if len(bins) < ENOUGH:
+    soon, last = NEAR // 2, len(rate) - NEAR // 2
+    if last - 2 * ENOUGH < ENOUGH:
         return BEYOND
-    followed = rate[bins[:, None] + np.arange(1, NEAR // 2 + 1)].max(axis=1)
-    beyond = np.sort(followed / highest[bins])[int(QUANTILES[-1] * (len(bins) - 1))]
+    highest = np.maximum(np.maximum.accumulate(rate), floor)[2 * ENOUGH : last]
+    near = rate[2 * ENOUGH : last] >= NEAR_HIGHEST * highest
+    if np.count_nonzero(near) < ENOUGH:
+        return BEYOND
+    followed = rate[2 * ENOUGH + 1 : last + 1]
+    for ahead in range(2, soon + 1):
+        followed = np.maximum(followed, rate[2 * ENOUGH + ahead : last + ahead])
+    shares = (followed / highest)[near].astype(np.float32)
+    shares.sort()
+    beyond = shares[int(QUANTILES[-1] * (len(shares) - 1))]
     found = min(BEYOND, max(1.0, float(beyond)))
     before, lately = float(rate[:-RECENT_EPISODE].max()), max(newest, float(rate[-RECENT_EPISODE:].max()))
     return BEYOND if lately > BROKEN * found * before else found
@@ -158,7 +202,9 @@ def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) ->
     if len(rate) < 2 * ENOUGH:
         return False
     before, after = np.maximum(newest[:-ahead], floor), np.maximum(rate[ahead:], floor)
-    shares, amounts = np.sort(after / before), np.sort(after - before)
+    shares, amounts = (after / before).astype(np.float32), (after - before).astype(np.float32)
+    shares.sort()
+    amounts.sort()
     losses = [0.0, 0.0]
     for level in QUANTILES[1:]:
         place = int(level * (len(after) - 1))
@@ -174,7 +220,7 @@ def _pinball(above: Floats, level: float) -> float:
     return (level * float(above.sum()) - short) / len(above) / (1.0 - level)
 
 
-def _lines(actual: Floats, last: Floats, season: Floats | None) -> list[Line]:
+def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[Line]:
     """Every forecaster, the simplest first."""
     lines = [Line("the load stays", last)]
     if len(actual) < ENOUGH:
@@ -187,30 +233,48 @@ def _lines(actual: Floats, last: Floats, season: Floats | None) -> list[Line]:
         slope = np.zeros_like(last)
         slope[bins:] = (last[bins:] - last[:-bins]) / bins
         lines.append(Line(f"goes on as over the last {bins} bins", last, slope, damping))
-    if season is not None:
-        lines.append(Line("as at this time of earlier days", last, season=season))
-        lines.append(Line(f"{lines[1].name}, as at this time of earlier days", lines[1].level, season=season))
+    for usual in usually:
+        lines.append(Line("as at this time of earlier days", last, usual=usual))
+    if usually:
+        name = f"{lines[1].name}, as at this time of earlier days"
+        lines.append(Line(name, lines[1].level, usual=usually[-1]))
     return lines
 
 
-def _best(lines: Sequence[Line], actual: Floats, control: int) -> Line:
-    """The forecaster of the least loss at the distance that a decision works at."""
+def _goes_on(lines: Sequence[Line], last: Floats) -> Line | None:
+    """The line that goes on as in the last bin, while a load rises as it never did before.
+
+    Which forecaster was best before says nothing then: a crowd has begun, and crowds do not stop at once.
+    """
+    if len(last) < 2 * ENOUGH:
+        return None
+    steps = np.diff(last)
+    known = np.partition(steps[:-UNHEARD_BINS], -UNHEARD_TIMES)[-UNHEARD_TIMES]
+    if steps[-1] <= UNHEARD * max(float(known), CAREFUL_STEP / 2):
+        return None
+    return next(line for line in lines if line.slope is not None)
+
+
+def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> Line:
+    """The forecaster of the least loss at a distance, from every so many bins."""
     if len(lines) == 1:
         return lines[0]
-    bins = np.arange(len(actual) - AHEAD[control])
-    column = np.array([control])
-    ends = actual[AHEAD[control] :]
-    losses = _losses(np.stack([ends - line.at(bins, column) for line in lines]))
+    ahead = AHEAD[control]
+    ends = actual[ahead::stride]
+    errors = np.empty((len(lines), len(ends)), dtype=np.float32)
+    for number, line in enumerate(lines):
+        errors[number] = ends - line.before_the_last(ahead, control, stride)
+    losses = _losses(errors)
     best = int(np.argmin(losses))
     return lines[best] if losses[best] < BETTER * losses[0] else lines[0]
 
 
-def _losses(errors: Floats) -> Floats:
+def _losses(errors: Singles) -> Floats:
     """The pinball losses of the quantiles of forecasters' errors, which are rows."""
     ordered = np.sort(errors, axis=1)
     total: Floats = np.zeros(len(errors))
     count = ordered.shape[1]
-    sums, running = ordered.sum(axis=1), np.cumsum(ordered, axis=1)
+    sums, running = ordered.sum(axis=1), np.cumsum(ordered, axis=1, dtype=np.float64)
     for share in QUANTILES:
         place = int(share * (count - 1))
         told = ordered[:, place]
@@ -220,33 +284,43 @@ def _losses(errors: Floats) -> Floats:
     return total
 
 
-def _ways(line: Line, actual: Floats, careful_step: float) -> tuple[Floats, Floats]:
+def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:
     """The forecast from now on plus quantiles of past errors, a row for each of `LEVELS`; then for peaks.
 
     A peak is the highest load up to a distance: over noise it is exceeded sooner than the load at any one.
     """
     count = len(actual)
-    # Careful where few movements are known: a load of which nothing is known may well jump.
-    careful = careful_step * np.sqrt(DISTANCES) * NORMAL[:, None]
-    found = np.stack([careful, np.abs(careful)])
     trust = min(1.0, count / ENOUGH)
     known = _known_columns(count)
+    found = np.zeros((2, len(LEVELS), len(AHEAD)))
+    if trust < 1.0:
+        # Careful where few movements are known: a load of which nothing is known may well jump.
+        found[0] = careful_step * np.sqrt(DISTANCES) * NORMAL[:, None]
+        found[1] = np.abs(found[0])
     # The next bins from every one of the past, what is farther from every third: it is smoother.
-    for columns, stride in ((np.arange(min(NEAR, known)), 1), (np.arange(NEAR, max(NEAR, known)), 3)):
+    for line, columns, stride in (
+        (near, np.arange(min(NEAR, known)), 1),
+        (far, np.arange(NEAR, max(NEAR, known)), 3),
+    ):
         if columns.size:
-            found[:, :, columns] *= 1.0 - trust
-            found[:, :, columns] += trust * _errors(line, actual, columns, stride)
+            part = found[:, :, columns[0] : columns[-1] + 1]
+            part *= 1.0 - trust
+            part += trust * _errors(line, actual, columns, stride)
     for column in range(known, len(AHEAD)):
         if column > 0:
             # Not seen so far ahead yet: what was seen at the distance before, spread as a random walk is.
             farther = np.sqrt(AHEAD[column] / AHEAD[column - 1])
             found[:, :, column] *= 1.0 - trust
             found[:, :, column] += trust * farther * found[:, :, column - 1]
-    found += line.at(np.array([count - 1]), np.arange(len(AHEAD)))
-    return found[0], found[1]
+    newest = np.array([count - 1])
+    found[:, :, :NEAR] += near.at(newest, np.arange(NEAR))
+    found[:, :, NEAR:] += far.at(newest, np.arange(NEAR, len(AHEAD)))
+    # A peak so far is one later on, whoever told it.
+    np.maximum.accumulate(found[1], axis=1, out=found[1])
+    return found
 
 
-def _forgive(errors: Floats, bins: Ints, distances: Ints, count: int) -> None:
+def _forgive(errors: Singles, bins: Ints, distances: Ints, count: int) -> None:
     """Leave out how far the worst episode stands above all others, once it is over, in place.
 
     What happened once in so long a time may have been chance: a flash crowd is no reason to be ready for
@@ -259,32 +333,48 @@ def _forgive(errors: Floats, bins: Ints, distances: Ints, count: int) -> None:
     if not over.any():
         return
     inside = np.abs(bins - worst[:, :, None]) <= (distances + EPISODE)[:, None]
-    others = np.where(inside, -np.inf, errors).max(axis=2)
-    highest = np.where(over & np.isfinite(others), others, np.inf)
+    others = np.where(inside, np.float32(-np.inf), errors).max(axis=2)
+    highest = np.where(over & np.isfinite(others), others, np.float32(np.inf))
     np.minimum(errors, highest[:, :, None], out=errors)
 
 
+@lru_cache(maxsize=64)
 def _known_columns(count: int) -> int:
     """Distances of which a record of so many bins tells enough."""
     return sum(1 for ahead in AHEAD if count - ahead >= max(2, min(ahead, ENOUGH)))
 
 
-def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
-    """Quantiles of past errors at some distances: of the load there, and of its peak on the way."""
-    farthest = AHEAD[int(columns[-1])]
-    bins = np.arange(0, len(actual) - farthest, stride)
+@lru_cache(maxsize=64)
+def _past(count: int, farthest: int, stride: int) -> tuple[Ints, Ints]:
+    """Bins of a record from which errors are known so far ahead, and for each distance the bins there."""
+    bins = np.arange(0, count - farthest, stride)
     if len(bins) > RECENT:
         # Every one of late, every other one before: how it moves lately counts more.
         bins = np.concatenate([bins[:-RECENT:2], bins[-RECENT:]])
     # Past bins are the last axis throughout: they are many, and what is sorted lies together.
-    followed = actual[bins + np.arange(1, farthest + 1)[:, None]]
-    at = DISTANCES[columns] - 1
-    errors = np.stack([followed[at], np.maximum.accumulate(followed)[at]])
+    return bins, bins + np.arange(1, farthest + 1)[:, None]
+
+
+def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
+    """Quantiles of past errors at some distances: of the load there, and of its peak on the way."""
+    distances = DISTANCES[columns]
+    bins, there = _past(len(actual), int(distances[-1]), stride)
+    # Numbers of 32 bits are exact enough, and are sorted in an eighth of the time.
+    followed = actual.astype(np.float32).take(there)
+    errors = np.empty((2, len(columns), len(bins)), dtype=np.float32)
+    errors[0] = followed[distances - 1]
+    seen = 0
+    for column, distance in enumerate(distances.tolist()):
+        peak = errors[1, column]
+        np.maximum.reduce(followed[seen:distance], axis=0, out=peak)
+        if column:
+            np.maximum(peak, errors[1, column - 1], out=peak)
+        seen = distance
     errors -= line.at(bins[:, None], columns).T
-    _forgive(errors, bins, DISTANCES[columns], len(actual))
+    _forgive(errors, bins, distances, len(actual))
     errors.sort(axis=2)
     place = LEVELS * (len(bins) - 1)
     low = place.astype(np.int64)
-    below = errors[:, :, low]
-    above = errors[:, :, np.minimum(low + 1, len(bins) - 1)]
+    below = errors.take(low, axis=2)
+    above = errors.take(np.minimum(low + 1, len(bins) - 1), axis=2)
     return np.asarray((below + (above - below) * (place - low)).swapaxes(1, 2))

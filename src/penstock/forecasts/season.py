@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 DAY_S = 86400.0
+CALM_S = 2100.0
+"""The span over which a season's noise is averaged out, where one day or week alone told it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +20,30 @@ class Season:
 
     period_s: float
     level: Floats
+    calm: Floats = field(init=False, repr=False, compare=False)
+    """The same without what comes and goes within `CALM_S`."""
+
+    def __post_init__(self) -> None:
+        width = min(len(self.level), 2 * round(CALM_S / self.step_s / 2) + 1)
+        around = np.concatenate([self.level[-width:], self.level, self.level[:width]])
+        calm = np.convolve(around, np.full(width, 1.0 / width), "same")[width:-width]
+        object.__setattr__(self, "calm", calm)
 
     @property
     def step_s(self) -> float:
         """The length of one step."""
         return self.period_s / len(self.level)
 
-    def changes(self, ends_s: Floats, bin_s: float, ahead: Sequence[int]) -> Floats:
-        """From bins that end at these instants, the usual change to so many bins ahead, a column each."""
-        here = self._at(ends_s - bin_s / 2)
-        return np.stack([self._at(ends_s + (bins - 0.5) * bin_s) - here for bins in ahead], axis=1)
-
-    def _at(self, instants_s: Floats) -> Floats:
-        return np.interp(
-            instants_s / self.step_s, np.arange(len(self.level)) + 0.5, self.level, period=len(self.level)
+    def over(self, end_s: float, bin_s: float, before: int, after: int) -> tuple[Floats, Floats]:
+        """The usual logarithm in so many bins before an instant and after it; then the calm one."""
+        steps = len(self.level)
+        places = (end_s + bin_s * (np.arange(-before, after) + 0.5)) / self.step_s - 0.5
+        floors = np.floor(places)
+        share, here = places - floors, floors.astype(np.int64) % steps
+        there = (here + 1) % steps
+        return (
+            self.level[here] + share * (self.level[there] - self.level[here]),
+            self.calm[here] + share * (self.calm[there] - self.calm[here]),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.quantities import counted
 from penstock.topology.model import HostFlavour, Site, Topology
 
 
@@ -44,7 +45,7 @@ def flavour_to_lease(
     for site in topology.sites_of(unit):
         counts = leased.get(site.name, {})
         if sum(counts.values()) >= site.max_hosts:
-            obstacles.append(f"site {site.name} has its {site.max_hosts} hosts")
+            obstacles.append(f"site {site.name} has its {counted(site.max_hosts, 'host')}")
             continue
         fitting = [f for f in site.flavours if Room(f.cores, f.memory_mib).holds(cores, memory_mib)]
         free = [f for f in fitting if f.max_hosts is None or counts.get(f.name, 0) < f.max_hosts]

@@ -22,18 +22,20 @@ from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.outlook import AHEAD, NEAR, WEIGHTS, Outlook, outlook_of
 from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
-from penstock.policies.auto_account import Account, account_of, backlog_s, worth_of_late
-from penstock.policies.auto_capacity import Ability, Future
-from penstock.policies.auto_choice import Choice, Prices, fewer_instances, more_instances
+from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
+from penstock.policies.auto_capacity import COLD_RECOVERY_LEADS, RECOVERY_LEADS, Ability, Future
+from penstock.policies.auto_choice import Choice, Prices, Tried, fewer_instances, more_instances
 from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves
 from penstock.policies.leasing import give_back
-from penstock.policies.planning import Plan
+from penstock.policies.planning import Plan, right
 from penstock.policies.rate import Demand, demands, true_rate_per_s
 from penstock.policies.view import View
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 
 CHANGED = 0.1
 """A rate that is off by more than this share has changed; less is the noise of measuring it."""
+SPENT_FROM = 0.0095
+"""Nearly a hundredth more kept than was asked for is more than needs to be kept."""
 LEAST_SLACK = 0.05
 """A record may always wait for this share of the SLO, even where its work alone takes longer."""
 
@@ -75,7 +77,7 @@ class Auto:
         view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
         count, least = plan.count(unit), max(1, bounds.min_instances)
         if count < least:
-            _start(plan, unit, least, f"up: {count} instances of at least {least}")
+            _start(plan, unit, least, f"up: {counted(count, 'instance')} of at least {least}")
             return
         seen = _seen(plan, unit, demand, self.keep, moved)
         if isinstance(seen, str):
@@ -101,7 +103,7 @@ class Auto:
         step = prices.per_host if prices.priced and _alone(plan, unit) else 1
         down = fewer_instances(
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
-            seen.present_per_s, seen.headroom(prices),
+            seen.present_per_s, seen.headroom(prices), seen.spendable_s if self.late_costs is None else 0.0,
         )  # fmt: skip
         if down.count < count and not prices.priced:
             reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
@@ -110,8 +112,8 @@ class Auto:
             surplus[unit] = count - down.count
             reasons[unit] = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
         else:
-            bound = f"; no more than {most}: {lesson.told}" if lesson is not None and count >= most else ""
-            plan.hold(unit, f"{count} instances are right: {seen.told(up, prices, self)}{bound}")
+            bound = f" (no more than {most}: {lesson.told})" if lesson is not None and count >= most else ""
+            plan.hold(unit, f"{right(count)}{bound}: {seen.told(up, prices, self, down.tried)}")
 
     def _prices(self, plan: Plan, unit: str, seen: _Seen) -> Prices | None:
         topology = plan.view.topology
@@ -133,7 +135,8 @@ class Auto:
         late = self.late_costs
         if late is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
-            late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s)
+            waits_s = seen.future.backlog / max(seen.now_per_s, 1e-9)
+            late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s, waits_s)
         return Prices(host_per_s, per_host, minimum_s, late, priced, room, seen.rescale_bins)
 
 
@@ -151,6 +154,13 @@ class _Seen:
     present_per_s: float
     """What surely comes now: the lower of the newest measurement and the last interval."""
 
+    @property
+    def spendable_s(self) -> float:
+        """What the account has left beyond what a rise that nothing foretold may take, where it is much."""
+        if self.account.saved < SPENT_FROM:
+            return 0.0
+        return self.account.balance_s - self.lead_s - self.future.recovery_s
+
     def headroom(self, prices: Prices) -> float:
         """How far above the load the capacity is held, at what a late record is worth."""
         ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
@@ -158,7 +168,7 @@ class _Seen:
         share = min(0.995, max(0.5, 1.0 - per_record / max(prices.late, 1e-300)))
         return max(1.0, self.outlook.quantile(share, ahead - 1) / self.outlook.quantile(0.5, ahead - 1))
 
-    def told(self, choice: Choice, prices: Prices, policy: Auto) -> str:
+    def told(self, choice: Choice, prices: Prices, policy: Auto, more: Sequence[Tried] = ()) -> str:
         """The numbers that made a decision, in one sentence."""
         ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
         low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
@@ -168,19 +178,27 @@ class _Seen:
             f"{high:.4g}/s ({self.outlook.forecaster}), {self.ability.rate_per_s:.4g}/s an instance, "
             f"{choice.late_if_unchanged:.3g} late expected, {choice.late:.3g} after it; "
             f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep:.4g} asked, "
-            f"a late record is worth {prices.late:.3g}{_instead(choice, prices)}"
+            f"a late record is worth {prices.late:.3g}{_instead(choice, prices, more)}"
         )
 
 
-def _instead(choice: Choice, prices: Prices) -> str:
-    """What leaving everything as it is would have cost, beside what the change costs or saves."""
-    if choice.costs == 0:
-        return ""
-    change = f"it saves {-choice.costs:.3g}" if choice.costs < 0 else f"it costs {choice.costs:.3g}"
-    return (
-        f"; {change} and {choice.late * prices.late:.3g} in late records, "
-        f"left as it is {choice.late_if_unchanged * prices.late:.3g} in late records"
-    )
+INSTEAD = "; instead: "
+"""What stands in a reason before what the alternatives would have cost."""
+
+
+def _instead(choice: Choice, prices: Prices, more: Sequence[Tried] = ()) -> str:
+    """What the change costs or saves, and what the alternatives would have."""
+
+    def told(costs: float, late: float) -> str:
+        moved = f"saves {-costs:.3g}" if costs < 0 else f"costs {costs:.3g}"
+        return f"{moved} and {late * prices.late:.3g} in late records"
+
+    made = f"; it {told(choice.costs, choice.late)}" if choice.costs else ""
+    others = {tried.count: tried for tried in (*choice.tried, *more) if tried.count != choice.count}
+    if not others:
+        return made
+    alternatives = (f"{n} {told(tried.costs, tried.late)}" for n, tried in sorted(others.items()))
+    return made + INSTEAD + ", ".join(alternatives)
 
 
 def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int) -> _Seen | str:
@@ -215,6 +233,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         float(signal.measurement.waiting),
         coming,
         lead_bins,
+        COLD_RECOVERY_LEADS if len(load) < COLD_BINS else RECOVERY_LEADS,
     )
     now_per_s = signal.measurement.arrival_rate_per_s
     able_per_s = ability.rate_per_s * float(coming[-1])

@@ -15,6 +15,8 @@ from penstock.forecasts.record import Load
 
 REMEMBERED_S = 86400.0
 """How long the account looks back: what was late yesterday is forgiven, what was saved is forgotten."""
+COLD_BINS = 10
+"""So many bins after the first record, what is late is late for the want of a first instance."""
 DEAREST, CHEAPEST = 1.0, -8.0
 """The worth of a late record moves by at most a factor of e to these powers.
 
@@ -31,6 +33,13 @@ class Account:
     late: float
     balance_s: float
     """Late records that may still come (or came too many, below 0), as seconds of the usual load."""
+    span_s: float = 0.0
+    """The time looked back on."""
+
+    @property
+    def saved(self) -> float:
+        """The share of records that was on time and need not have been."""
+        return self.balance_s / self.span_s if self.span_s > 0 else 0.0
 
     @property
     def kept(self) -> float | None:
@@ -54,20 +63,27 @@ def backlog_s(
 def account_of(load: Load, keep: float, committed_s: float = 0.0) -> Account:
     """The account over the last day, from the bins of a load; what is sure to be late is late already."""
     bins = max(1, round(REMEMBERED_S / load.bin_s))
-    done, late = float(load.done[-bins:].sum()), float(load.late[-bins:].sum())
-    span_s = min(len(load), bins) * load.bin_s
+    # Nobody can help what was late before the first instances served, and nobody is to pay for it all day.
+    begin = max(COLD_BINS, len(load) - bins)
+    done, late = float(load.done[begin:].sum()), float(load.late[begin:].sum())
+    span_s = max(0, len(load) - begin) * load.bin_s
     if done <= 0:
         return Account(done, late, 0.0)
-    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done - committed_s)
+    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done - committed_s, span_s)
 
 
-def worth_of_late(account: Account, keep: float, price_per_record: float, lead_s: float) -> float:
+def worth_of_late(
+    account: Account, keep: float, price_per_record: float, lead_s: float, waits_s: float = 0.0
+) -> float:
     """What avoiding one late record is worth, in money.
 
     A unit that is short of capacity with probability p is late with about a share p. Adding capacity pays
     where p · worth exceeds the price of a record's work, so worth = price / (1 - keep) makes p = 1 - keep.
     Lateness comes in pieces as long as it takes to do something about it: the lead time is the measure of
-    the account.
+    the account. A backlog of longer than that (`waits_s`) is nothing to be spent on: it takes more time to be
+    worked off than anybody can foresee.
     """
     pieces = account.balance_s / max(lead_s, 1.0)
+    if waits_s > lead_s:
+        pieces = min(pieces, 0.0)
     return price_per_record / (1.0 - keep) * math.exp(min(DEAREST, max(CHEAPEST, -pieces)))

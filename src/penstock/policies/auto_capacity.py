@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-RECOVERY_LEADS = 4.0
+RECOVERY_LEADS = 2.0
 """A backlog is worked off within so many times the time from a decision until it works."""
+COLD_RECOVERY_LEADS = 6.0
+"""The same for what gathered before the first instances served: half of those it takes would go at once."""
 SPARE = 0.05
 """A backlog is taken to be worked off with at least this share of the load, however few the instances."""
 
@@ -59,11 +61,12 @@ class Future:
     """Instances that serve in each bin if nothing is decided."""
     lead_bins: float
     """Bins until what is decided now serves."""
+    recovery_leads: float = RECOVERY_LEADS
 
     @property
     def recovery_s(self) -> float:
         """The time in which a backlog is worked off."""
-        return RECOVERY_LEADS * max(1.0, self.lead_bins) * self.bin_s
+        return self.recovery_leads * max(1.0, self.lead_bins) * self.bin_s
 
 
 def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: float) -> Floats:
@@ -73,31 +76,36 @@ def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: 
     could serve, it is taken to follow what was seen by then: only what this decision can prevent counts.
     """
     ways, bin_s = future.ways_per_s, future.bin_s
-    backlog: Floats = np.full((len(ways), len(counts)), future.backlog)
-    able = load = np.zeros((1, 1))
-    late: Floats = np.zeros((len(ways), len(counts)))
-    before: list[Floats] = []
-    lag = max(1, round(future.lead_bins))
     shares = np.clip(np.arange(1, ways.shape[1] + 1)[:, None] - from_bin, 0.0, 1.0)
     ables = ability.rate_per_s * (future.coming[:, None] * (1.0 - shares) + counts * shares)
     ables = np.maximum(ables, 1e-9)
     waits = ability.waits_too_long(ways[:, :, None], ables)
-    for column in range(ways.shape[1]):
-        before.append(backlog)
-        able = ables[column]
-        load = ways[:, column : column + 1]
+    if (
+        future.backlog <= ability.slack_s * float(ables.min())
+        and (ways.max(axis=0) <= ables.min(axis=1)).all()
+    ):
+        # Nothing ever gathers: no record is late but for the others that come with it.
+        return np.asarray(future.weights @ np.einsum("wb,wbc->wc", ways, waits)) * bin_s
+    bins, lag = ways.shape[1], max(1, round(future.lead_bins))
+    # By bin, way and number of instances: what waits at the beginning of a bin, and what can be done in it.
+    backlogs = np.empty((bins + 1, len(ways), len(counts)))
+    backlogs[0] = future.backlog
+    able = np.repeat(ables[:, None, :], len(ways), axis=1)
+    loads = ways.T[:, :, None]
+    for column in range(bins):
         if column >= lag + 1:
-            seen = ways[:, column - lag - 1 : column - lag] * 1.02
-            able = np.maximum(able, seen + before[column - lag] / future.recovery_s)
-        after = np.maximum(0.0, backlog + (load - able) * bin_s)
-        begins_s, ends_s = backlog / able, after / able
-        most_s, change_s = np.maximum(begins_s, ends_s), np.abs(ends_s - begins_s)
-        # The part of the bin in which the backlog takes longer to get through than a record may wait.
-        over = np.minimum((most_s - ability.slack_s) / np.maximum(change_s, 1e-9), 1.0)
-        late += np.maximum(over, waits[:, column]) * (load * bin_s)
-        backlog = after
+            seen = loads[column - lag - 1] * 1.02
+            np.maximum(able[column], seen + backlogs[column - lag] / future.recovery_s, out=able[column])
+        after = backlogs[column] + (loads[column] - able[column]) * bin_s
+        np.maximum(after, 0.0, out=backlogs[column + 1])
+    begins_s, ends_s = backlogs[:-1] / able, backlogs[1:] / able
+    most_s, change_s = np.maximum(begins_s, ends_s), np.abs(ends_s - begins_s)
+    # The part of the bin in which the backlog takes longer to get through than a record may wait.
+    over = np.minimum((most_s - ability.slack_s) / np.maximum(change_s, 1e-9), 1.0)
+    late = (np.maximum(over, waits.swapaxes(0, 1)) * loads).sum(axis=0) * bin_s
+    backlog, load = backlogs[-1], loads[-1]
     # What is left makes records late until it is worked off. Later decisions are not counted on here, or
     # every one of them would leave a large backlog to the next.
     spare = np.maximum(counts * ability.rate_per_s - load, SPARE * load)
-    late += load * np.maximum(0.0, backlog - ability.slack_s * able) / np.maximum(spare, 1e-9)
+    late += load * np.maximum(0.0, backlog - ability.slack_s * able[-1]) / np.maximum(spare, 1e-9)
     return np.asarray(future.weights @ late)

@@ -9,6 +9,7 @@ Every start and stop is charged with some intervals of an instance, or the numbe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,10 @@ Floats = NDArray[np.float64]
 
 MOST_COUNTS = 25
 """Larger numbers of instances that are compared at most."""
+SPENT_BINS = 10.0
+"""Lateness that is left is spent where it buys at least so many intervals with a host less."""
+MOST_BEYOND = 3.0
+"""What is not needed again within the time looked at is taken to be so for at most so many times it more."""
 MOST_STEPS = 12
 """Steps down that are compared at most."""
 
@@ -49,6 +54,17 @@ class Prices:
         return self.host_per_s / self.per_host
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Tried:
+    """A number of instances that was compared with the chosen one."""
+
+    count: int
+    costs: float
+    """What the change to it would cost, below 0 where it would save."""
+    late: float
+    """Late records to be expected with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A number of instances, and what speaks for it."""
@@ -60,6 +76,8 @@ class Choice:
     """The same with the chosen number."""
     costs: float
     """What the change costs, below 0 where it saves."""
+    tried: tuple[Tried, ...] = ()
+    """The numbers next to it, the fewest first."""
 
 
 def more_instances(
@@ -69,17 +87,19 @@ def more_instances(
     """The best number of instances from the present one up."""
     rescale_s = prices.rescale_bins * future.bin_s
     # No more than works a backlog off in some lead times: what is late already is not saved by haste.
-    # What gathered while instances are still starting was asked for already.
-    backlog = future.backlog if future.coming[0] >= count - 1e-9 else 0.0
     served_first = math.ceil(future.lead_bins) + 1
+    backlog = _left_waiting(future, ability, served_first)
     highest = float(future.ways_per_s[:, :served_first].max()) + backlog / future.recovery_s
     top = min(most, max(count, math.ceil(highest / ability.rate_per_s)))
     step = max(1, math.ceil((top - count) / MOST_COUNTS))
     counts = np.arange(count, max(count, top) + step, step, dtype=np.float64)
-    unchanged = float(late_records(future, ability, counts[:1], from_bin=future.lead_bins)[0])
-    if len(counts) == 1 or prices.late * unchanged <= prices.instance_per_s * rescale_s:
+    next_to = np.arange(count, min(most, count + 1) + 1, dtype=np.float64)
+    late = late_records(future, ability, next_to, from_bin=future.lead_bins)
+    if len(counts) == 1 or prices.late * late[0] <= prices.instance_per_s * rescale_s:
         # Not even one that prevented all of it would pay.
-        return Choice(count, unchanged, unchanged, 0.0)
+        one_s = rescale_s + (0.0 if prices.room else prices.per_host * prices.minimum_s)
+        costs = [0.0, prices.instance_per_s * one_s][: len(next_to)]
+        return _chosen(next_to.astype(int).tolist(), costs, late.tolist(), 0)
     counts[-1] = max(count, top)
     late = late_records(future, ability, counts, from_bin=future.lead_bins)
     added = counts - count
@@ -95,52 +115,98 @@ def more_instances(
         cost += np.where(hosts >= number, each, 0.0)
     cost += np.maximum(added, hosts * prices.per_host) * prices.instance_per_s * rescale_s
     best = int(np.argmin(prices.late * late + cost))
-    return Choice(int(counts[best]), float(late[0]), float(late[best]), float(cost[best]))
+    return _chosen(counts.astype(int).tolist(), cost.tolist(), late.tolist(), best)
 
 
 def fewer_instances(
     future: Future, ability: Ability, prices: Prices, count: int, least: int, step: int, times_s: Floats,
-    peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0,
+    peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0, spendable_s: float = 0.0,
 ) -> Choice:  # fmt: skip
     """The best number of instances from the present one down, in steps that empty a host.
 
     A forecast only ever adds to what the present needs: no way is taken to be below the present load.
-    Nor is anything given back that the present load needs, however little a late record is worth.
+    Nor is anything given back that the present load needs, however little a late record is worth; unless
+    the account has so much left that it buys some time with a host less (`spendable_s`).
     """
     rescale_s = prices.rescale_bins * future.bin_s
     future = replace(future, ways_per_s=np.maximum(future.ways_per_s, now_per_s))
     peaks_per_s = np.maximum(peaks_per_s, now_per_s)
     counts, saved = [count], [0.0]
     lower = count - step if step == 1 or count % step == 0 else count - count % step
+    if lower >= least and _spends(future, ability, count, lower, now_per_s, spendable_s):
+        late = late_records(future, ability, np.array([count, lower], dtype=np.float64), from_bin=0.0)
+        return Choice(lower, float(late[0]), float(late[1]), -prices.instance_per_s * step * spendable_s)
     while lower >= least and len(counts) < MOST_STEPS and lower * ability.rate_per_s >= now_per_s:
         # It is asked for again before the load is there: as soon as the load may get there in time.
         needed = future.weights @ (peaks_per_s * headroom > ability.rate_per_s * lower)
         # Every step empties a host, even one that was not full; what goes is to come again one day.
         gain = prices.instance_per_s * step * (_first_time(times_s, needed) - 2 * rescale_s)
-        if gain <= 0:
-            break
         counts.append(lower)
         saved.append(saved[-1] + gain)
+        if gain <= 0:
+            break
         lower -= step
     if len(counts) == 1:
         return Choice(count, 0.0, 0.0, 0.0)
+    pays = len(counts) if saved[-1] > saved[-2] else len(counts) - 1
+    if pays == 1:
+        # What it would save is less than what coming and going is charged, however few were late.
+        return Choice(count, 0.0, 0.0, 0.0, (Tried(counts[1], -saved[1], 0.0),))
     numbers = np.array(counts, dtype=np.float64)
     late, one_more = np.split(
         late_records(future, ability, np.concatenate([numbers, numbers + 1.0]), from_bin=0.0), 2
     )
     # So few would be too few again at once where a start would pay for the late records it prevents.
     asked_back = prices.late * (late - one_more) > prices.instance_per_s * rescale_s
-    best = int(np.argmin(prices.late * late - np.array(saved)))
+    best = int(np.argmin((prices.late * late - np.array(saved))[:pays]))
     while best and asked_back[best]:
         best -= 1
-    return Choice(counts[best], float(late[0]), float(late[best]), -saved[best])
+    return _chosen(counts, [-amount for amount in saved], late.tolist(), best)
+
+
+def _chosen(counts: Sequence[int], costs: Sequence[float], late: Sequence[float], best: int) -> Choice:
+    """The choice of one of some numbers, the present one first, with those next to it."""
+    near = {place for place in (0, best - 1, best + 1) if 0 <= place < len(counts) and place != best}
+    tried = sorted(Tried(counts[place], costs[place], late[place]) for place in near)
+    return Choice(counts[best], late[0], late[best], costs[best], tuple(tried))
+
+
+def _left_waiting(future: Future, ability: Ability, bins: int) -> float:
+    """What still waits after some bins if nothing is decided, as the load most likely goes.
+
+    Instances that are still starting were asked for on account of some of it, and work that off.
+    """
+    usual = future.ways_per_s[int(np.searchsorted(np.cumsum(future.weights), 0.5))]
+    left = future.backlog
+    for load, coming in zip(usual[:bins], future.coming[:bins], strict=True):
+        left = max(0.0, left + float(load - coming * ability.rate_per_s) * future.bin_s)
+    return left
+
+
+def _spends(
+    future: Future, ability: Ability, count: int, lower: int, now_per_s: float, spendable_s: float
+) -> bool:
+    """Whether what may still be late buys enough time with fewer instances than the present load needs."""
+    short_per_s = now_per_s - lower * ability.rate_per_s
+    spare_per_s = count * ability.rate_per_s - now_per_s
+    if short_per_s <= 0.0 or spare_per_s <= 0.0 or future.backlog > ability.slack_s * now_per_s:
+        return False
+    # While it is short, and then until what gathered is worked off, all records are late.
+    return spendable_s / (1.0 + short_per_s / spare_per_s) >= SPENT_BINS * future.bin_s
 
 
 def _first_time(times_s: Floats, reached: Floats) -> float:
     """The mean time until something happens, from how likely it has happened by some instants."""
     widths = np.diff(times_s, prepend=0.0)
     before = np.concatenate([[0.0], reached[:-1]])
-    return float(widths @ (1.0 - (before + reached) / 2.0))
+    within_s = float(widths @ (1.0 - (before + reached) / 2.0))
+    # What has not happened by then goes on to be as likely as over the later half of what is looked at.
+    end_s, never = float(times_s[-1]), 1.0 - float(reached[-1])
+    halfway = 1.0 - float(np.interp(end_s / 2.0, times_s, reached))
+    if never <= 0.0:
+        return within_s
+    rate_per_s = math.log(max(halfway, never) / never) / (end_s / 2.0)
+    return within_s + never * min(1.0 / max(rate_per_s, 1e-12), MOST_BEYOND * end_s)
 
 
 def _mean_over(times_s: Floats, shares: Floats, until_s: float) -> float:

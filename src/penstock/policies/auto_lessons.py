@@ -18,6 +18,8 @@ REMEMBERED_S = 3600.0
 """How long a lesson holds."""
 AT_LEAST = 2
 """Measurements that must speak of each number of instances."""
+CHANGES = ("StopInstance", "MigrateInstance", "ResizeInstance")
+"""After one of these, what was measured before is not told by the instances that are there now."""
 USEFUL = 0.5
 """More instances helped where they did at least this share of what they should have."""
 
@@ -29,6 +31,11 @@ class _Group:
     instances: int
     rate_per_s: float
     newest: Measurement
+
+    @property
+    def working(self) -> int:
+        """Instances that finished anything at all; 0 where nobody counted."""
+        return sum(1 for reading in self.newest.readings if reading.executed)
 
 
 def lesson_of(view: View, unit: str) -> Lesson | None:
@@ -46,6 +53,9 @@ def lesson_of(view: View, unit: str) -> Lesson | None:
         return before
     # As many as would have done the same work, had all of them worked as the few did.
     enough = max(small.instances, math.ceil(small.instances * (1.0 + max(0.0, gain)) - 0.25))
+    if 0 < large.working < enough:
+        # Even of the few some got nothing.
+        enough = large.working
     worse = gain < -0.1
     told = (
         f"{large.instances} instances finished {large.rate_per_s:.4g}/s where {small.instances} had finished "
@@ -59,7 +69,7 @@ def _groups(view: View, unit: str) -> list[_Group]:
     window = view.window(unit)
     if not window:
         return []
-    stopped = [e.at_s for e in view.history if e.unit == unit and e.kind != "StartInstance"]
+    stopped = [e.at_s for e in view.history if e.unit == unit and e.kind in CHANGES]
     began_s = [
         i.running_s
         for i in view.deployment.of_unit(unit)
@@ -89,9 +99,8 @@ def _cause(group: _Group) -> str:
     executed = sorted((r.executed for r in group.newest.readings), reverse=True)
     if not executed or not executed[0]:
         return "bound by something other than instances"
-    working = [count for count in executed if count > 0]
-    if len(working) < group.instances:
-        return f"source-bound, only {len(working)} of them got any"
+    if group.working < group.instances:
+        return f"source-bound, only {group.working} of them got any"
     if executed[0] > 2 * sum(executed) / len(executed):
         return f"skew, one of them did {executed[0] / sum(executed):.0%}"
     busy = [r.cpu_ratio for r in group.newest.readings if r.cpu_ratio is not None]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from penstock.policies.view import View
 
-RESCALE_BINS = 17.0
+RESCALE_BINS = 40.0
 """What comes or goes, an instance or a host, is charged with its price for about so many intervals."""
 LOOKED_BACK = 240
 """Bins over which moves are compared."""
@@ -21,7 +21,7 @@ PLANNED = 0.8
 """The plain rule plans for this utilisation."""
 FEW = 8.0
 """So many moves more or less say nothing."""
-CHEAPEST, DEAREST = 0.15, 1.3
+CHEAPEST, DEAREST = 0.15, 2.5
 """A move is charged at least and at most so many times the usual."""
 
 
@@ -52,4 +52,4 @@ def plain_moves(loads_per_s: Sequence[float], rate_per_s: float) -> float:
 def charged_bins(moved: float, plain: float) -> float:
     """Intervals that what comes or goes is charged with."""
     ratio = (moved + FEW) / (plain + FEW)
-    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ratio if ratio < 1.0 else ratio**2))
+    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ratio**2))

@@ -19,7 +19,7 @@ from penstock.infrastructure.placement import Room
 from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end, must_prolong
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 
 INFEASIBLE = -1.0
 """What Algorithms 2 and 3 return for "not this one"."""
@@ -233,7 +233,7 @@ class Btu:
         for unit in view.units:
             least = max(1, view.topology.unit_by_name[unit].min_instances)
             if plan.count(unit) < least:
-                growing[unit] = f"up: {plan.count(unit)} instances of at least {least}"
+                growing[unit] = f"up: {counted(plan.count(unit), 'instance')} of at least {least}"
                 continue
             trigger = self._trigger(view, unit)
             if isinstance(trigger, str):
@@ -270,7 +270,7 @@ class Btu:
         topology = plan.view.topology
         bound = topology.unit_by_name[unit].max_instances
         if plan.count(unit) >= bound:
-            plan.hold(unit, f"{reason}; but it has its {bound} instances already")
+            plan.hold(unit, f"{reason}; but it has its {counted(bound, 'instance')} already")
             return
         candidates = plan.candidates(unit)
         if candidates:
@@ -375,7 +375,7 @@ class Btu:
         for host in judged:
             undecided.discard(host)
             lease = view.leases[host]
-            left = f"{format_duration(lease.remaining_s(view.now_s))} of the lease left"
+            left = format_duration(lease.remaining_s(view.now_s))
             found = emptied(
                 plan,
                 host,
@@ -388,13 +388,8 @@ class Btu:
             )
             if isinstance(found, str):
                 if must_prolong(lease, view, self.window_ratio, self.shutdown_s):
-                    plan.prolong(host, f"needed: {found}; {left}")
+                    plan.prolong(host, f"needed: {found}; its lease would end in {left}")
                 continue
             for instance in (*found.stops, *found.makes_room):
                 allowance[instance.unit] -= 1
-            carry_out(
-                plan,
-                host,
-                found,
-                f"release {host}: {left}, {len(found.stops)} instances stop, {len(found.moves)} move",
-            )
+            carry_out(plan, host, found, left)

@@ -9,6 +9,7 @@ from penstock.choosing import Range
 from penstock.fleet.actions import Action
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
+from penstock.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Fixed:
             wanted = unit.initial_instances if self.instances is None else self.instances
             wanted = min(max(wanted, unit.min_instances, 1), unit.max_instances)
             count = plan.count(name)
-            reason = f"fixed: {count} instances, {wanted} wanted"
+            reason = f"fixed: {counted(count, 'instance')}, {wanted} wanted"
             if count == wanted:
                 plan.hold(name, reason)
             while plan.count(name) < wanted and plan.start(name, reason):

@@ -15,7 +15,7 @@ from penstock.infrastructure.leases import Lease
 from penstock.infrastructure.placement import Room
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 
 RoomChooser = Callable[[str, Mapping[str, Room]], str]
 """Picks one of the rooms, all of which hold an instance of the unit; returns its host."""
@@ -158,15 +158,22 @@ def emptied(
     return Emptying(tuple(stops), tuple(moves), tuple(makes_room))
 
 
-def carry_out(plan: Plan, host: str, emptying: Emptying, reason: str) -> None:
-    """Plan the emptying: first what stops, then what moves, then the release of the host."""
+def carry_out(plan: Plan, host: str, emptying: Emptying, left: str) -> None:
+    """Plan the emptying: first what stops, then what moves, then the release of the host.
+
+    `left` says in words how long the host is paid for.
+    """
+    goes = f"{host} is given back, its lease ends in {left}"
     for instance in emptying.makes_room:
-        plan.stop(instance, f"{reason}; {instance.id} makes room on {instance.host}")
+        plan.stop(instance, f"makes room on {instance.host}: {goes}")
     for instance in emptying.stops:
-        plan.stop(instance, f"{reason}; {instance.id} is not needed")
+        plan.stop(instance, f"not needed: {goes}")
     for instance, target in emptying.moves:
-        plan.migrate(instance, target, f"{reason}; moves to {target}")
-    plan.release(host, reason)
+        plan.migrate(instance, target, goes)
+    parts = [f"{counted(len(emptying.stops), 'instance')} not needed"] if emptying.stops else []
+    parts += [f"room elsewhere for {counted(len(emptying.moves), 'instance')}"] if emptying.moves else []
+    what = " and ".join(parts) or "nothing is on it"
+    plan.release(host, f"its lease ends in {left}: {what}")
 
 
 def give_back(
@@ -188,17 +195,11 @@ def give_back(
         found = emptied(plan, host, may_stop=left, choose=_fullest, shutdown_s=shutdown_s, exclude=undecided)
         if isinstance(found, str):
             if must_prolong(lease, view, 0.0, shutdown_s):
-                plan.prolong(host, f"needed: {found}; {remaining} of the lease left")
+                plan.prolong(host, f"needed: {found}; its lease would end in {remaining}")
             continue
         for instance in found.stops:
             left[instance.unit] -= 1
-        carry_out(
-            plan,
-            host,
-            found,
-            f"release {host}: {remaining} of the lease left, {len(found.stops)} instances stop, "
-            f"{len(found.moves)} move",
-        )
+        carry_out(plan, host, found, remaining)
     for unit, count in left.items():
         if count == surplus[unit] and count > 0:
             plan.hold(unit, f"{reasons[unit]}; kept while their hosts are paid")

@@ -21,8 +21,9 @@ from penstock.levels.platform import PlatformProfile, default_profile
 from penstock.monitoring.health import CONGESTED, health_over
 from penstock.monitoring.measurements import Signal
 from penstock.policies.levels_moves import grow, paid_hosts, shrink, slots_of
-from penstock.policies.planning import Plan
+from penstock.policies.planning import Plan, right
 from penstock.policies.view import View
+from penstock.quantities import counted
 from penstock.topology.model import Topology
 
 OVERLOADED = 0.9
@@ -119,17 +120,19 @@ class Levels:
     def _bring(self, plan: Plan, unit: str, up: Configuration, down: Configuration | None, told: str) -> None:
         have, want = slots_of(plan, unit), up.slots(unit)
         if have < want:
-            reason = f"up from {have} to {want} slots: {told}, configuration up to {up.to_per_s:.4g}/s"
+            reason = (
+                f"up from {have} to {counted(want, 'slot')}: {told}, configuration up to {up.to_per_s:.4g}/s"
+            )
             while slots_of(plan, unit) < want:
                 if grow(plan, unit, self.profile(), reason) is None:
                     break
             return
         least = have if down is None else down.slots(unit)
         if have > least:
-            reason = f"down from {have} to {least} slots: {told}"
+            reason = f"down from {have} to {counted(least, 'slot')}: {told}"
             if shrink(plan, unit, have - least, reason, self._kept(plan)):
                 return
-        plan.hold(unit, f"{have} slots are right: {told}")
+        plan.hold(unit, f"{right(have, 'slot')}: {told}")
 
     def _due(self, view: View, load: float) -> tuple[float, float, str | None] | None:
         """What the daily profile expects now and ahead; an alert where the load has left it."""
@@ -202,7 +205,7 @@ class Levels:
                 reason = f"down: {told}, {max(used):.0%} used at most"
                 if shrink(plan, unit, 1, reason, self._kept(plan)):
                     continue
-            plan.hold(unit, f"{have} slots are right: {told}")
+            plan.hold(unit, f"{right(have, 'slot')}: {told}")
 
     def _since_change(self, view: View, unit: str) -> tuple[Signal, ...]:
         """The last observations of a unit that lie wholly after its last scaling."""

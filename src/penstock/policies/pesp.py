@@ -17,6 +17,7 @@ from penstock.fleet.actions import Action
 from penstock.fleet.deployment import HostState, Instance
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
+from penstock.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Pesp:
         least = max(1, bounds.min_instances)
         members = plan.instances(unit)
         if len(members) < least:
-            plan.start(unit, f"up: {len(members)} instances of at least {least}")
+            plan.start(unit, f"up: {counted(len(members), 'instance')} of at least {least}")
             return
         signal = view.latest(unit)
         if signal is None:
@@ -141,7 +142,9 @@ class Pesp:
             used = problem.used_ratios[solution.removed]
             plan.stop(members[solution.removed], f"down: {seen}; {used:.0%} of its billing time unit used")
         elif solution.up or solution.down:
-            plan.hold(unit, f"{seen}; but it has {len(members)} instances of {least} to {problem.most}")
+            plan.hold(
+                unit, f"{seen}; but it has {counted(len(members), 'instance')} of {least} to {problem.most}"
+            )
         else:
             plan.hold(unit, seen)
 

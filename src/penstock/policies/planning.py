@@ -29,6 +29,7 @@ from penstock.fleet.deployment import (
 )
 from penstock.infrastructure.placement import Room, flavour_to_lease
 from penstock.policies.view import View
+from penstock.quantities import counted
 
 HostChooser = Callable[["Plan", str, tuple[str, ...]], str | None]
 """Picks one of the candidate hosts for an instance of a unit, or None to take none of them."""
@@ -117,7 +118,7 @@ class Plan:
         """
         bound = self.view.topology.unit_by_name[unit].max_instances
         if self.count(unit) >= bound:
-            self.hold(unit, f"{reason}; but it has its {bound} instances already")
+            self.hold(unit, f"{reason}; but it has its {counted(bound, 'instance')} already")
             return False
         candidates = self.candidates(unit, exclude)
         host = choose(self, unit, candidates) if candidates else None
@@ -154,7 +155,7 @@ class Plan:
         """Retire an instance; False, with a recorded hold, where it is the unit's last or at its bound."""
         least = max(1, self.view.topology.unit_by_name[instance.unit].min_instances)
         if self.count(instance.unit) <= least:
-            self.hold(instance.unit, f"{reason}; but it has its least of {least} instances")
+            self.hold(instance.unit, f"{reason}; but it has its least of {counted(least, 'instance')}")
             return False
         self._remove(instance)
         self._actions.append(StopInstance(instance.id, instance.unit, reason))
@@ -297,3 +298,8 @@ def projected(view: View, actions: Sequence[Action]) -> Deployment:
         if action.starts is not None:
             begin(*action.starts)
     return Deployment(hosts, instances)
+
+
+def right(count: int, what: str = "instance") -> str:
+    """In words, for a reason: a unit has as many as it needs."""
+    return f"{counted(count, what)} {'is' if count == 1 else 'are'} right"

@@ -23,9 +23,9 @@ from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.outlook import LEVELS, NEAR, outlook_of
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.auto_account import account_of
-from penstock.policies.planning import Plan
+from penstock.policies.planning import Plan, right
 from penstock.policies.view import View
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Queueing:
 
         wanted, enough = needed(now), needed(highest)
         reason = (
-            f"{now:.4g}/s of {format_duration(service_s)} each need {wanted} instances to keep "
+            f"{now:.4g}/s of {format_duration(service_s)} each need {counted(wanted, 'instance')} to keep "
             f"{format_duration(budget_s)} for {100 * self.quantile:g}%"
         )
         if ahead > present:
@@ -120,7 +120,7 @@ class Queueing:
                     instance, f"down from {count} to {enough}: {reason}, {highest:.4g}/s of late {enough}"
                 )
         else:
-            plan.hold(unit, f"{count} instances are right: {reason}")
+            plan.hold(unit, f"{right(count)}: {reason}")
 
     def _ahead(self, view: View, unit: str) -> float:
         """The load to be ready for: the promised quantile of how high it gets until a new instance serves.
@@ -154,7 +154,7 @@ class Queueing:
         if service_cv is not None and service_s * (1.0 + 3.0 * service_cv) + self.overhead_s > budget_s:
             return f"; may not hold it: works of one record vary by {service_cv:.0%} around their mean"
         if rate_per_s * service_s / slots > most:
-            return f"; cannot hold it: the load needs more than its {most} instances"
+            return f"; cannot hold it: the load needs more than its {counted(most, 'instance')}"
         return ""
 
 

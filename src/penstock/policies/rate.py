@@ -19,8 +19,9 @@ from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.leasing import give_back
-from penstock.policies.planning import Plan
+from penstock.policies.planning import Plan, right
 from penstock.policies.view import View
+from penstock.quantities import counted
 from penstock.topology.model import Topology
 
 
@@ -151,7 +152,7 @@ class Rate:
             least = max(1, view.topology.unit_by_name[unit].min_instances)
             count = plan.count(unit)
             if count < least:
-                _start(plan, unit, least, f"up: {count} instances of at least {least}")
+                _start(plan, unit, least, f"up: {counted(count, 'instance')} of at least {least}")
                 continue
             found = loads.get(unit)
             if found is None:
@@ -163,7 +164,7 @@ class Rate:
                 surplus[unit] = count - max(found.enough, least)
                 reasons[unit] = f"down to {found.enough}: {found.reason}"
             else:
-                plan.hold(unit, f"{count} instances are right: {found.reason}")
+                plan.hold(unit, f"{right(count)}: {found.reason}")
         self._shrink(plan, surplus, reasons)
         return plan.actions
 
@@ -268,7 +269,7 @@ class _Load:
 def _start(plan: Plan, unit: str, wanted: int, reason: str) -> None:
     most = plan.view.topology.unit_by_name[unit].max_instances
     if plan.count(unit) >= most:
-        plan.hold(unit, f"{reason}; but it has its {most} instances already")
+        plan.hold(unit, f"{reason}; but it has its {counted(most, 'instance')} already")
     while plan.count(unit) < min(wanted, most) and plan.start(unit, reason):
         pass
 

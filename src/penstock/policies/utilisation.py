@@ -18,6 +18,7 @@ from penstock.fleet.deployment import HostState
 from penstock.monitoring.measurements import Signal
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
+from penstock.quantities import counted
 
 STEPS = ("single", "multi")
 
@@ -122,28 +123,28 @@ class Utilisation:
 
     def _up(self, view: View, unit: str, work: float, count: int, most: int, reason: str) -> tuple[int, str]:
         if count >= most:
-            return 0, f"{reason}; but it has its {most} instances already"
+            return 0, f"{reason}; but it has its {counted(most, 'instance')} already"
         if self.step == "single":
             return 1, f"up: {reason}"
         if self._just_went(view, unit, "StopInstance"):
             return 0, f"{reason}; it shrank less than {self.settle_s:g} s ago"
         wanted = min(self._wanted(work, self.up_ratio - self.inset_ratio * self._band), most)
         if wanted <= count:
-            return 0, f"{reason}; the {count} instances there or starting will do"
+            return 0, f"{reason}; the {counted(count, 'instance')} there or starting will do"
         return wanted - count, f"up from {count} to {wanted}: {reason}"
 
     def _down(
         self, view: View, unit: str, work: float, count: int, least: int, reason: str
     ) -> tuple[int, str]:
         if count <= least:
-            return 0, f"{reason}; but it has its least of {least} instances"
+            return 0, f"{reason}; but it has its least of {counted(least, 'instance')}"
         if self.step == "single":
             return -1, f"down: {reason}"
         if self._just_went(view, unit, "StartInstance"):
             return 0, f"{reason}; it grew less than {self.settle_s:g} s ago"
         wanted = max(self._wanted(work, self.down_ratio + self.inset_ratio * self._band), least)
         if wanted >= count:
-            return 0, f"{reason}; the {count} instances are few enough"
+            return 0, f"{reason}; the {counted(count, 'instance')} are few enough"
         return wanted - count, f"down from {count} to {wanted}: {reason}"
 
     @property

@@ -9,6 +9,7 @@ arithmetic once, before a run.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.topology.model import Operator, Service, Site, Topology
@@ -135,3 +136,14 @@ def distance_s(here: Site, there: Site) -> float:
     if here.name == there.name:
         return 0.0
     return here.distance_s.get(there.name, there.distance_s.get(here.name, 0.0))
+
+
+def readers_of(topology: Topology, unit: str, by_source: Mapping[str, int]) -> int | None:
+    """How many slots of a unit can get records at a time; None where it has an input without that bound."""
+    inputs = {
+        name
+        for operator in topology.unit_by_name[unit].operators
+        for name in topology.operator_by_name[operator].inputs
+        if topology.unit_of.get(name) != unit
+    }
+    return sum(by_source[name] for name in inputs) if inputs and inputs <= by_source.keys() else None

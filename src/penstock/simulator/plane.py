@@ -20,7 +20,7 @@ from penstock.fleet.units import UnitState
 from penstock.infrastructure.placement import Room
 from penstock.monitoring.measurements import InstanceReading, Measurement
 from penstock.simulator.faults import Fault
-from penstock.simulator.flows import distance_s
+from penstock.simulator.flows import distance_s, readers_of
 from penstock.simulator.provider import SimulatedProvider, simulated_times
 from penstock.simulator.station import Station, Window
 from penstock.simulator.traffic import Traffic
@@ -47,6 +47,8 @@ class SimulationSettings:
     faults: tuple[Fault, ...] = ()
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     """Workloads by source, in place of the topology's."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """By source, how many slots of a unit can read it at a time; any number where it is not said."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class SimulatedPlane:
         self.traffic = Traffic(
             topology, settings.seed, settings.process, settings.workloads, seeds[0], self._delay_s
         )
+        for unit, station in self.traffic.stations.items():
+            station.partitions = readers_of(topology, unit, settings.partitions)
         self._noise = np.random.default_rng(seeds[1])
         self._times = np.random.default_rng(seeds[2])
         self._parameters = {site.name: simulated_times(site.provider) for site in topology.sites}
@@ -88,6 +92,7 @@ class SimulatedPlane:
         }
         for provider in self.providers.values():
             provider.when_gone.append(self._host_gone)
+            provider.when_taken.append(lambda host, at_s: self._at(at_s, "taken", "", host))
         self._observed_s = 0.0
         self._units: dict[str, dict[str, _Executor]] = {unit.name: {} for unit in topology.units}
         """What runs or waits for room of each unit, by the fleet's names."""
@@ -302,6 +307,8 @@ class SimulatedPlane:
             self.traffic.serve(at_s)
             if kind == "fault":
                 self.strike(self.settings.faults[int(subject)])
+            elif kind == "taken":
+                self.strike(Fault(at_s, "host_crash", subject))
             elif subject in self._slow and self._slow[subject].until_s <= at_s:
                 del self._slow[subject]
                 self._set_speed(subject, 1.0)

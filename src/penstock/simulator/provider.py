@@ -1,9 +1,12 @@
-"""Simulated hosts: they take a drawn time to start and are gone at once when given back."""
+"""Simulated hosts: they take a drawn time to start and are gone at once when given back.
+
+Spot hosts are taken away after a drawn time, with notice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +34,10 @@ class SimulatedParameters:
     """Added to an instance's start where its image is not on the host yet."""
     instance_stop_s: float = 1.0
     """Time an instance takes to go once it has finished its last record."""
+    taken_after_s: float = 0.0
+    """Mean time after which a host is taken away, as spot hosts are; 0 means never."""
+    notice_s: float = 120.0
+    """How long before that the host is given notice."""
 
     def __post_init__(self) -> None:
         for least, most in (
@@ -41,7 +48,7 @@ class SimulatedParameters:
                 raise ConfigurationError(
                     f"expected 0 <= least <= most for a start time, got {least} and {most}"
                 )
-        for name in ("image_pull_s", "instance_stop_s"):
+        for name in ("image_pull_s", "instance_stop_s", "taken_after_s", "notice_s"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"expected {name} of 0 or more, got {getattr(self, name)}")
 
@@ -67,6 +74,9 @@ class SimulatedProvider:
         self._up_s: dict[str, float] = {}
         self.when_gone: list[Callable[[str], None]] = []
         """Called with the name of a host that was given back."""
+        self._taken_s: dict[str, float] = {}
+        self.when_taken: list[Callable[[str, float], None]] = []
+        """Called with the name of a host that will be taken away, and when."""
 
     def create(self, host: str, flavour: HostFlavour, now_s: float) -> None:
         """Begin to start a host: it is up after a time drawn between the two start times."""
@@ -77,6 +87,10 @@ class SimulatedProvider:
         self._up_s[host] = up_s = now_s + delay_s
         starting = Host(host, self._site, flavour, HostState.STARTING, now_s, address=host)
         self._hosts[host] = (starting, starting.moved(HostState.UP, up_s=up_s))
+        if parameters.taken_after_s > 0:
+            self._taken_s[host] = taken_s = up_s + float(self._rng.exponential(parameters.taken_after_s))
+            for told in self.when_taken:
+                told(host, taken_s)
 
     def delete(self, host: str, now_s: float) -> None:
         """Give a host back at once."""
@@ -95,7 +109,11 @@ class SimulatedProvider:
 
     def _as_of(self, lives: tuple[Host, Host], now_s: float) -> Host:
         before, after = lives
-        return after if self._up_s[after.id] <= now_s else before
+        shown = after if self._up_s[after.id] <= now_s else before
+        taken_s = self._taken_s.get(shown.id)
+        if taken_s is not None and now_s >= taken_s - self._parameters.notice_s:
+            return replace(shown, taken_s=taken_s)
+        return shown
 
     def up_s(self, host: str) -> float:
         """When a host is or was up."""

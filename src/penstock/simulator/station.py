@@ -74,6 +74,8 @@ class Station:
         self.flow = flow
         self.slots = slots
         """Slots of an instance, where it is not said otherwise."""
+        self.partitions: int | None = None
+        """So many slots can get records at a time; any number where it is not said."""
         self._work = [_Work(way, rng) for way in flow.ways]
         self._head = 0
         self._tail = 0
@@ -187,6 +189,8 @@ class Station:
 
     def step(self, begin_s: float, end_s: float) -> Finished:
         """Serve from one instant to another."""
+        if self.partitions is not None:
+            self._share_out(self.partitions, begin_s)
         fresh = self._admit(end_s)
         self._head, end, origin, way = serve(
             begin_s, end_s, self._queue, self._head, fresh, self._tail, self._slots,
@@ -230,6 +234,19 @@ class Station:
         return Measurement(*values)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _share_out(self, partitions: int, now_s: float) -> None:
+        """Let the first open slots have a partition each; the others get no record while these are there."""
+        left = partitions
+        for index in range(self._slots.shape[1]):
+            if not self._slots[OPEN, index]:
+                continue
+            if left > 0:
+                if np.isinf(self._slots[FREE, index]):
+                    self._slots[FREE, index] = max(now_s, self._slots[OPENED, index])
+                left -= 1
+            elif not self._slots[HELD, index]:
+                self._slots[FREE, index] = np.inf
 
     def _admit(self, end_s: float) -> int:
         """Move records that have arrived by now from the inbox into the queue; where the first of them is."""
