@@ -9,6 +9,7 @@ from typing import Any, cast
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, Tick
+from penstock.controller.mode import Mode
 from penstock.controller.status import Watching
 from penstock.fleet.ports import Ground
 from penstock.report.run_report import write_run_report
@@ -16,7 +17,7 @@ from penstock.runs import obeying
 from penstock.runs.assembly import load, with_choices
 from penstock.runs.changes import preview, require_possible
 from penstock.runs.folder import RunFolder
-from penstock.runs.plan import RunPlan
+from penstock.runs.plan import Pending, RunPlan
 from penstock.simulator import SimulationSettings, simulate
 from penstock.simulator.plane import SimulatedPlane
 from penstock.simulator.run import simulated_result
@@ -96,14 +97,29 @@ class PacedSimulation:
         assert self.controller is not None
         return self.controller
 
-    def change_to(self, topology: Topology, reason: str) -> None:
+    @property
+    def changing(self) -> PacedSimulation:
+        """Where changes are begun: here, and done at once."""
+        return self
+
+    @property
+    def feed(self) -> PacedSimulation:
+        """Where sources are told to end: here, and everything with them."""
+        return self
+
+    def finish(self) -> None:
+        """Let everything end."""
+        self.told_to_stop = True
+
+    def begin(self, topology: Topology, pending: Pending) -> None:
         """Go on with another version of the topology."""
         found = preview(self.topology, topology)
-        require_possible(found)
+        require_possible(found, give_up_state=pending.give_up_state)
         self.plan, self.topology = self.plan.changed(topology, found.restarts), topology
         self.folder.write_plan(self.plan)
         self.running_controller().change(topology, self.plan.revision, found.restarts)
-        self.note(f"revision {self.plan.revision}: {'; '.join(map(str, found.changes))} ({reason})")
+        changes = "; ".join(map(str, found.changes))
+        self.note(f"revision {self.plan.revision}: {changes} ({pending.reason})")
 
     def __enter__(self) -> PacedSimulation:
         self.folder.write_plan(self.plan)
@@ -144,7 +160,11 @@ class PacedSimulation:
 
             def each(tick: Tick) -> None:
                 watching.see(tick)
-                self.folder.write_status(watching.status(tick.at_s, acting=not controller.advisory))
+                self.folder.write_status(
+                    watching.status(
+                        tick.at_s, acting=controller.mode is Mode.ACT, paused=controller.mode is Mode.PAUSE
+                    )
+                )
                 self.done += 1
                 if self.done > 2:
                     self._begun.set()

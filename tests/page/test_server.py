@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from penstock.controller.journal import Journal
+from penstock.controller.mode import Mode
 from penstock.machine.processes import wait_until
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
@@ -120,14 +121,17 @@ def test_a_command_reaches_the_controllers_folder(tmp_path: Path) -> None:
     ):
         order = json.dumps({"kind": "pause", "reason": "night"})
         assert asked(server, "/data/tell", token=None, method="POST", body=order)[0] == 401
-        assert not simulation.running_controller().advisory
+        assert simulation.running_controller().mode is Mode.ACT
         status, told = asked(server, "/data/tell", method="POST", body=order)
         assert status == 200, told
         assert asked(server, "/data/tell", method="POST", body='{"kind": "explode"}')[0] == 400
-        assert wait_until(lambda: simulation.running_controller().advisory, 20.0)
+        assert wait_until(lambda: simulation.running_controller().mode is Mode.PAUSE, 20.0)
+        assert asked(server, "/data/tell", method="POST", body='{"kind": "advise"}')[0] == 200
+        assert wait_until(lambda: simulation.running_controller().mode is Mode.ADVISE, 20.0)
     with Journal(simulation.folder.journal, simulation.topology.name) as journal:
         assert [row["text"] for row in journal.rows("notice")] == [
-            "told from outside: pause, told by the page: night"
+            "told from outside: pause, told by the page: night",
+            "told from outside: advise, told by the page",
         ]
 
 

@@ -86,7 +86,7 @@ def test_a_caller_may_add_its_own_lines() -> None:
 
 
 def test_without_a_terminal_it_is_one_line() -> None:
-    assert line_of(STATUS) == "factory running: read 1/2 (7 waiting), analyse 0/1; 1 hosts; bill 2.5 EUR"
+    assert line_of(STATUS) == "factory running: read 1/2 (7 waiting), analyse 0/1; 1 host; bill 2.5 EUR"
 
 
 def test_a_job_that_only_advises_says_so() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.controller.mode import Mode
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
 from penstock.runs.folder import RunFolder
@@ -110,15 +111,23 @@ def test_mistakes_and_what_cannot_be_done_are_told_and_change_nothing(
     assert run.folder.plan().revision == 1
 
 
-def test_a_run_is_paused_and_resumed(run: PacedSimulation, open_page: Open) -> None:
+def test_a_run_is_paused_made_to_advise_and_resumed(
+    run: PacedSimulation, open_page: Open, keep: Keep
+) -> None:
     with change_view(run, open_page) as page:
         order(page, "pause")
-        came(page, "pause", "only advises")
-        page.wait_for_selector("#headline:has-text('Paused')")
-        assert run.running_controller().advisory
+        came(page, "pause", "nothing is decided")
+        page.wait_for_selector("#headline:has-text('Paused: nothing is decided')")
+        assert run.running_controller().mode is Mode.PAUSE
+        assert page.locator("[data-order=pause]").is_hidden()
+        order(page, "advise")
+        came(page, "advise", "only advises")
+        page.wait_for_selector("#headline:has-text('Only advising')")
+        assert run.running_controller().mode is Mode.ADVISE
+        keep(page, "advising")
         order(page, "resume")
         came(page, "resume", "acts again")
-        assert not run.running_controller().advisory
+        assert run.running_controller().mode is Mode.ACT
 
 
 def test_an_instance_is_moved_and_a_host_is_drained(
@@ -183,7 +192,7 @@ def test_the_service_lists_its_runs_and_shows_and_changes_each(
         page.wait_for_function(f"window.penstock.film.ticks.at.length > {before + 3}")
         to(page, "change")
         order(page, "pause")
-        came(page, "pause", "only advises")
+        came(page, "pause", "nothing is decided")
         page.context.close()
     assert RunFolder(run.folder.root).plan().revision == 1
 

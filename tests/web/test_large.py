@@ -34,14 +34,20 @@ Open = Callable[..., Any]
 def test_a_day_of_nine_units_opens_in_two_seconds(tmp_path: Path, open_page: Open) -> None:
     run = a_finished_run(tmp_path / "day", minutes=24 * 60, topology=load(EXAMPLES / "factory_model.yaml"))
     with PageServer([Shown(run)]) as server:
-        before = time.monotonic()
+        before, worked = time.monotonic(), time.process_time()
         page = open_page(server.address)
-        took_s = time.monotonic() - before
+        took_s, own_s = time.monotonic() - before, time.process_time() - worked
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+        metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
         points = page.evaluate(
             "Object.values(window.penstock.film.seen).reduce((n, s) => n + s.at.length, 0)"
         )
         page.context.close()
-    print(f"\na journal of 24 h with nine units, {points} observations: open after {took_s:.2f} s (bar: 2 s)")
+    print(
+        f"\na journal of 24 h with nine units, {points} observations: open after {took_s:.2f} s (bar: 2 s), "
+        f"{own_s:.2f} s of CPU here and {metrics['TaskDuration']:.2f} s in the page"
+    )
     assert points > 50_000
     assert took_s < 2.0
 
@@ -95,6 +101,25 @@ def program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str]]
         finally:
             process.terminate()
             process.wait(20)
+
+
+@pytest.mark.parametrize("how", ["page", "serve"])
+def test_the_page_is_up_within_two_seconds_of_the_service(tmp_path: Path, open_page: Open, how: str) -> None:
+    run = tmp_path / "run"
+    topology = load(EXAMPLES / "factory_model.yaml")
+    with PacedSimulation(run, topology, ticks=100_000, pace_s=0.5):
+        began_s = time.monotonic()
+        arguments = ("page", str(run)) if how == "page" else ("serve", str(tmp_path), "--port", "0")
+        with program(*arguments) as (_, port, said):
+            up_s = time.monotonic() - began_s
+            token = said.split("#token=")[1].strip() if how == "page" else (tmp_path / "token").read_text()
+            path = "" if how == "page" else "page/run/"
+            page = open_page(f"http://127.0.0.1:{port}/{path}#token={token}")
+            page.wait_for_selector("[data-unit]")
+            took_s = time.monotonic() - began_s - up_s
+            page.context.close()
+    print(f"\n`penstock {how}` is up after {up_s:.2f} s, its page {took_s:.2f} s later (bar: 2 s)")
+    assert took_s < 2.0
 
 
 @pytest.mark.parametrize("how", ["page", "serve"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,27 @@ import pytest
 
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
+from penstock.topology.file import parse_topology
 from penstock.topology.model import Choice, LoopSettings
 from tests.builders import AT_ONCE, a_site, a_topology
 from tests.page.runs import PacedSimulation, a_finished_run
 
 Open = Callable[..., Any]
 Keep = Callable[[Any, str], None]
+TWO_SOURCES = """
+name: two
+sources:
+  much: {workload: {name: constant, level_per_s: 18}}
+  little: {workload: {name: constant, level_per_s: 6}}
+operators:
+  both: {inputs: [much, little], slo: 2 s, service: {mean: 10 ms}}
+  after: {inputs: both, slo: 2 s, service: {mean: 10 ms}}
+units:
+  both: {operators: both}
+  after: {operators: after}
+sites:
+  here: {flavours: {small: {cores: 4, memory: 8 GiB, price: 0.10 EUR/h}}, max_hosts: 4}
+"""
 VIEWS = ("now", "why", "money", "replay")
 
 
@@ -57,6 +73,12 @@ def serious_faults(page: Any) -> list[tuple[str, str, list[Any]]]:
 def test_now_shows_units_hosts_and_a_verdict(server: PageServer, open_page: Open, keep: Keep) -> None:
     page = open_page(server.address, bypass_csp=False)
     assert page.locator("[data-unit]").count() == 3
+    told = page.locator("[data-unit=recognise]").get_attribute("aria-label")
+    for part in ("within its SLO", "/s in", "waiting", "of 6 instances", "health "):
+        assert part in told, told
+    rates = page.locator(".graph .rate").all_text_contents()
+    assert len(rates) == 4
+    assert all(re.fullmatch(r"[\d.,<]+/s", rate) for rate in rates), rates  # one input each: no ≈
     assert "were kept within their SLOs" in page.locator("#headline").inner_text()
     assert page.locator(".host").count() > 0
     assert "USD" in figure(page, "bill")
@@ -88,6 +110,10 @@ def test_a_decision_opens_to_what_was_seen_wanted_and_paid(
     assert "Forecast for" in page.wait_for_selector("#decision .note:has-text('Forecast')").inner_text()
     page.keyboard.press("k")
     page.wait_for_function(f"document.getElementById('decision').innerText !== {told!r}")
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("j")
+    page.wait_for_selector("#decision .note:has-text('Forecast')")
+    assert page.evaluate("scrollY") == 0  # the list moves, the page does not
     keep(page, "why")
     page.select_option("#why-unit", "recognise")
     page.wait_for_selector(".chart h3:has-text('Age of records')")
@@ -132,6 +158,33 @@ def test_two_runs_stand_side_by_side_with_their_differences(
         assert page.locator("td.better, td.worse, td.more").count() > 0
         assert page.locator(".node.differs").count() > 0
         keep(page, "comparison")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.reload()
+        page.wait_for_selector("body[data-ready=yes]")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        keep(page, "comparison-phone")
+        page.context.close()
+
+
+def test_rates_along_edges_add_up_and_say_which_are_shared_out(tmp_path: Path, open_page: Open) -> None:
+    topology = parse_topology(TWO_SOURCES)
+    run = a_finished_run(tmp_path / "two", minutes=20, topology=topology)
+    with PageServer([Shown(run)]) as server:
+        page = open_page(server.address)
+        rates = dict(
+            page.evaluate(
+                "(async () => { const { edgeRates } = await import('/film.js'), film = window.penstock.film;"
+                "const found = edgeRates(film, film.at(film.end));"
+                "return found.map((one, i) => [film.graph.edges[i].join(' '), one]); })()"
+            )
+        )
+        (much, known_much), (little, known_little) = rates["source:much both"], rates["source:little both"]
+        assert (known_much, known_little) == (False, False)
+        assert much == pytest.approx(3 * little)
+        assert much + little == pytest.approx(24.0, rel=0.1)
+        assert rates["both after"][1] is True
+        assert [rate[0] for rate in page.locator(".graph .rate").all_text_contents()].count("≈") == 2
+        assert "shared among" in page.locator(".graph .note").inner_text()
         page.context.close()
 
 

@@ -130,7 +130,9 @@ class Status:
     duration_s: float | None = None
     """How long its sources run; None means until it is told to stop."""
     acting: bool = True
-    """False where it decides and records, but does nothing."""
+    """False where it decides and records, but does nothing, and where it is paused."""
+    paused: bool = False
+    """True where nothing is decided: what runs goes on as it is."""
     reason: str = ""
     """Why it acts or only advises."""
     decisions: tuple[str, ...] = ()
@@ -149,6 +151,14 @@ class Status:
     """Where its metrics are served, where they are."""
     sources: tuple[SourceStatus, ...] = ()
 
+    @property
+    def standing(self) -> str:
+        """What it does less than acting, in words; empty where it acts."""
+        if self.acting:
+            return ""
+        told = "paused: nothing is decided" if self.paused else "advising only"
+        return f"{told}: {self.reason}" if self.reason else told
+
     def unit(self, name: str) -> UnitStatus:
         """One unit by name."""
         return next(unit for unit in self.units if unit.name == name)
@@ -156,7 +166,7 @@ class Status:
     def __str__(self) -> str:
         head = f"{self.run}: {self.phase}, bill {self.bill} {self.currency}".rstrip()
         head += f", {self.month} a month at this rate" if self.month else ""
-        lines = [head if self.acting else f"{head} (advising only: {self.reason})"]
+        lines = [f"{head}{f' ({self.standing})' if self.standing else ''}"]
         for unit in self.units:
             measured = unit.measurement
             load = (

@@ -6,11 +6,12 @@ the folder, to be obeyed by the run's controller at its next tick and put on rec
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, PenstockError
 from penstock.page.files import as_json
 from penstock.page.live import LiveFeed
 from penstock.page.shown import Shown
@@ -22,7 +23,7 @@ from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
 BY = "the page"
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 """How long a change may take to be answered before the page says that it still waits."""
 
 
@@ -34,16 +35,21 @@ class Answers:
         self.feed = LiveFeed(self.runs[0]) if self.runs[0].live else None
         self._films: bytes | None = None
         self._making = threading.Lock()
+        self._ahead = threading.Thread(target=self._make_ahead, name="page-film", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow a run that goes on."""
+        """Begin to follow a run that goes on; make the film of one that is over before it is asked for."""
         if self.feed is not None:
             self.feed.start()
+        else:
+            self._ahead.start()
 
     def stop(self) -> None:
         """Follow no more, and let the journals go."""
         if self.feed is not None:
             self.feed.stop()
+        if self._ahead.is_alive():
+            self._ahead.join()
         for run in self.runs:
             run.close()
 
@@ -81,6 +87,10 @@ class Answers:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _make_ahead(self) -> None:
+        with contextlib.suppress(PenstockError):  # whoever asks for it is told
+            self.films()
+
     def _changeable(self) -> Shown:
         run = self.runs[0]
         if not run.live:
@@ -104,12 +114,21 @@ class Answers:
 
     def _preview(self, said: Mapping[str, Any]) -> dict[str, Any]:
         plan = self._changeable().folder.plan()
-        return _change(plan.revision, preview(plan.read_topology(), _wanted(said)))
+        return _change(plan.revision, preview(plan.read_topology(), _wanted(said), fed=plan.feed))
 
     def _apply(self, said: Mapping[str, Any]) -> dict[str, Any]:
         place, revision = self._changeable().folder, int(said["revision"])
         reason = str(said.get("reason", ""))
-        now, found = applied(place, _wanted(said), reason=reason, revision=revision, by=BY, answer_s=ANSWER_S)
+        # Whoever applies on the page has read what is given up, above the button.
+        now, found = applied(
+            place,
+            _wanted(said),
+            reason=reason,
+            revision=revision,
+            by=BY,
+            give_up_state=True,
+            answer_s=ANSWER_S,
+        )
         return _change(now, found)
 
 
@@ -127,4 +146,6 @@ def _change(revision: int, found: Preview) -> dict[str, Any]:
         "stops": found.stops,
         "untouched": found.untouched,
         "refused": found.refused,
+        "renewals": found.renewals,
+        "given_up": found.given_up,
     }

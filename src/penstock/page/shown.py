@@ -22,7 +22,10 @@ from penstock.page.money import Hosted, spent
 from penstock.runs.folder import RunFolder
 from penstock.topology.file import load_topology
 from penstock.topology.model import Topology
+from penstock.workload.registry import make_workload
 
+LOAD_S = 7 * 86_400.0
+"""A load is looked at for a week at most."""
 BAND = (0.1, 0.5, 0.9)
 """The quantiles of a forecast that are shown."""
 
@@ -49,10 +52,11 @@ class Shown:
 
     @property
     def live(self) -> bool:
-        """Whether it goes on: it was planned as a run on a cluster, and has no result yet."""
-        planned = self._begins or (self.folder.root / "plan.json").exists()
+        """Whether it goes on: it was planned as a run on a cluster, has no result, and somebody runs it."""
         ended_s = self._result_s()
-        return planned and (ended_s is None or ended_s == self._earlier)
+        if ended_s is not None and ended_s != self._earlier:
+            return False
+        return self._begins or ((self.folder.root / "plan.json").exists() and self.folder.running())
 
     def refresh(self) -> int:
         """Look whether the run goes on with another version of its topology; the version it has."""
@@ -198,6 +202,7 @@ class Shown:
                 for unit in topology.units_in_order
             },
             "graph": _graph(topology),
+            "loads": _loads(topology),
             "sites": {
                 site.name: {
                     "provider": site.provider.name,
@@ -250,6 +255,19 @@ def _graph(topology: Topology) -> dict[str, Any]:
     return {"nodes": nodes, "edges": [list(edge) for edge in edges]}
 
 
+def _loads(topology: Topology) -> dict[str, float]:
+    """What each source is said to send in the mean, where its workload is known."""
+    found = {}
+    for source in topology.sources:
+        if source.workload is None:
+            continue
+        with contextlib.suppress(PenstockError):
+            curve = make_workload(source.workload).curve
+            length_s = min(curve.length_s, LOAD_S)
+            found[f"source:{source.name}"] = float(curve.records(length_s)) * source.share / length_s
+    return found
+
+
 def _told(status: Status) -> dict[str, Any]:
     return {
         "at": status.at_s,
@@ -257,6 +275,7 @@ def _told(status: Status) -> dict[str, Any]:
         "since": status.since_s,
         "duration": status.duration_s,
         "acting": status.acting,
+        "paused": status.paused,
         "reason": status.reason,
         "problem": status.problem,
         "units": {

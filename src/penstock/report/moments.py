@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.controller.journal import END_OF_RUN
+from penstock.fleet.actions import verb_of
 from penstock.quantities import format_duration
 from penstock.topology.model import Topology
 
@@ -69,7 +70,7 @@ def _latest(
         (a for a in actions if a["unit"] == unit and a["at_s"] >= peak["at_s"] and a["status"] == "enacted"),
         None,
     )
-    answer = f"; then: {did['kind']} {did['subject']} ({did['reason']})" if did is not None else ""
+    answer = f"; then: {verb_of(did['kind'])} {did['subject']} ({did['reason']})" if did is not None else ""
     return Moment(
         peak["at_s"],
         f"{unit} was furthest behind: {format_duration(peak['duration_s'])} where {format_duration(slo_s)} "
@@ -81,7 +82,9 @@ def _wrong(actions: Sequence[Mapping[str, Any]], notices: Sequence[Mapping[str, 
     """The first thing that failed, or was told."""
     failed = next((a for a in actions if a["status"] == "failed"), None)
     if failed is not None:
-        return Moment(failed["at_s"], f"{failed['kind']} {failed['subject']} failed: {failed['refused']}")
+        return Moment(
+            failed["at_s"], f"{verb_of(failed['kind'])} {failed['subject']} failed: {failed['refused']}"
+        )
     return Moment(notices[0]["at_s"], notices[0]["text"]) if notices else None
 
 

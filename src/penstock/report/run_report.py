@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
+from penstock.fleet.actions import verb_of
 from penstock.monitoring.sla import LEVELS
 from penstock.quantities import format_duration
 from penstock.report.hints import KEPT_RATIO, hints
@@ -286,7 +287,7 @@ def _units(page: Page, result: RunResult) -> None:
         "Actions and cost",
         ["", "value"],
         [
-            *[[kind, number] for kind, number in counts.items()],
+            *[[verb_of(kind), number] for kind, number in counts.items()],
             ["hosts leased", result.leases],
             ["billing time units paid", result.paid_units],
             ["of these by prolonging", result.prolonged_units],
@@ -305,8 +306,8 @@ def _decisions(page: Page, journal: Journal, start_s: float) -> None:
         "Decisions",
         ["minute", "action", "about", "policy", "reason", "outcome"],
         [
-            [f"{(row['at_s'] - start_s) / 60:.1f}", row["kind"], row["subject"], row["policy"], row["reason"],
-             row["refused"] or row["status"]]
+            [f"{(row['at_s'] - start_s) / 60:.1f}", verb_of(row["kind"]), row["subject"], row["policy"],
+             row["reason"], row["refused"] or row["status"]]
             for row in shown
         ],
         note,

@@ -16,7 +16,7 @@ from rich.text import Text
 from penstock.controller.status import HostStatus, Status, UnitStatus
 from penstock.fleet.units import UnitState
 from penstock.monitoring.health import CONGESTED
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 from penstock.topology.model import Topology
 
 DECISIONS_SHOWN = 6
@@ -78,7 +78,7 @@ def headline_of(status: Status, now_s: float) -> str:
         line = f"{status.run} · {format_duration(max(0.0, now_s - status.since_s))}"
         if status.duration_s is not None:
             line += f" of {format_duration(status.duration_s)}"
-    return line if status.acting else f"{line} · advising only{f': {status.reason}' if status.reason else ''}"
+    return f"{line} · {status.standing}" if status.standing else line
 
 
 def line_of(status: Status) -> str:
@@ -88,8 +88,24 @@ def line_of(status: Status) -> str:
         + ("" if unit.measurement is None else f" ({unit.measurement.waiting} waiting)")
         for unit in status.units
     )
-    hosts = sum(1 for host in status.hosts)
-    return f"{status.run} {status.phase}: {units}; {hosts} hosts; bill {_money(status)}"
+    line = (
+        f"{status.run} {status.phase}: {units}; {counted(len(status.hosts), 'host')}; bill {_money(status)}"
+    )
+    return f"{line} ({status.standing})" if status.standing else line
+
+
+class LinePerTick:
+    """Tells a status in one line a tick, where there is no terminal to draw on."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._at_s: float | None = None
+
+    def __call__(self, status: Status) -> None:
+        """Say it, unless this tick was said already."""
+        if status.at_s != self._at_s:
+            self._at_s = status.at_s
+            self._console.print(line_of(status), markup=False, soft_wrap=True, highlight=False)
 
 
 def units_table(units: Sequence[UnitStatus], *, narrow: bool = False) -> Table:

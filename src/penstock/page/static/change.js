@@ -4,15 +4,19 @@
 import { duration, element, instant, put } from "./text.js";
 
 const ORDERS = {
-  pause: ["Pause: only advise", "It goes on deciding and recording, but does nothing: it only advises.", ""],
-  resume: ["Resume", "It does again what it decides.", ""],
+  pause: ["Pause", "It decides nothing any more. What runs goes on as it is, and is paid. What you ask for is still done.", ""],
+  advise: ["Only advise", "It goes on deciding and puts on record what it would do, but does not do it.", ""],
+  resume: ["Resume", "It decides again, and does what it decides.", ""],
   undo: ["Undo the last change", "It goes back to the version of the topology before this one.", ""],
   stop: ["End the run", "Sources stop and everything is given back. It cannot be undone.", "danger"],
   drain: ["Drain", "What is on the host moves elsewhere; then the host is given back.", ""],
   move: ["Move", "A replacement starts there; once it serves, the instance here retires.", ""],
   restart: ["Start again", "The unit starts again from its checkpoint, with the code that is there now.", ""],
 };
-const MOST_NEWS = 30, PARTS = { changes: "What changes", restarts: "Started again, keeping their state", starts: "New units", stops: "Units that end: what waits for them is not processed any more", untouched: "Not touched", refused: "Refused" };
+const MOST_NEWS = 30, PARTS = { changes: "What changes", restarts: "Started again, keeping their state", renewals: "Started again without their state", given_up: "Lost by it", starts: "New units", stops: "Units that end, after what waits for them", untouched: "Not touched", refused: "Refused" };
+
+const MODES = { pause: "nothing is decided now", advise: "it only advises now", resume: "it acts again" };
+const modeOf = (film) => (film.status?.paused ? "pause" : film.status?.acting ?? true ? "resume" : "advise");
 
 export class Change {
   constructor(film, app) {
@@ -39,7 +43,7 @@ export class Change {
       element("div", {},
         element("section", { class: "card" }, element("h2", {}, "Tell the run"),
           element("p", { class: "note" }, "It is obeyed at the next tick and put on record."),
-          row(element("label", { for: "change-reason" }, "why"), this.reason), row(b.pause, b.resume, b.undo, b.stop),
+          row(element("label", { for: "change-reason" }, "why"), this.reason), row(b.pause, b.advise, b.resume), row(b.undo, b.stop),
           row(b.drain, this.host), row(b.move, this.instance, " to ", this.target), row(b.restart, this.unit)),
         element("section", { class: "card" }, element("h2", {}, "What came of it"), this.nothing, this.done),
         element("section", { class: "card" }, element("h2", {}, "News"), this.news)));
@@ -139,9 +143,9 @@ export class Change {
     fill(this.instance, state.instances.map((one) => one.name));
     fill(this.target, state.hosts.filter((host) => host.state === "up").map((host) => host.name), [element("option", { value: "" }, "wherever there is room")]);
     fill(this.unit, this.film.names);
-    const live = this.film.live, acting = this.film.status?.acting ?? true, b = this.buttons;
+    const live = this.film.live, mode = modeOf(this.film), b = this.buttons;
     for (const button of Object.values(b)) button.disabled = !live;
-    b.pause.hidden = !acting; b.resume.hidden = acting;
+    b.pause.hidden = mode === "pause"; b.advise.hidden = mode === "advise"; b.resume.hidden = mode === "resume";
     b.undo.disabled = !live || !this.loaded?.before;
     b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length;
     this.look.disabled = this.again.disabled = !live;
@@ -161,9 +165,8 @@ export class Change {
     if (entry.kind === "stop" && !film.live) { end("the run is over"); return; }
     if (!film.live) { if (entry.id) end("the run ended before it was obeyed", true); return; }
     if (!entry.id || !since.some(([, text]) => text === `told from outside: ${entry.told}`)) return;
-    const acting = film.status?.acting ?? true, gone = (names) => !names.some((one) => one.name === entry.subject), took = duration(state.t - entry.at);
-    if (entry.kind === "pause" && !acting) end("obeyed: it only advises now");
-    else if (entry.kind === "resume" && acting) end("obeyed: it acts again");
+    const mode = modeOf(film), gone = (names) => !names.some((one) => one.name === entry.subject), took = duration(state.t - entry.at);
+    if (entry.kind in MODES) { if (mode === entry.kind) end(`obeyed: ${MODES[entry.kind]}`); }
     else if (entry.kind === "undo") { if (film.revision > entry.revision) end(`done: revision ${film.revision} runs`); }
     else if (entry.kind === "drain") {
       const host = state.hosts.find((one) => one.name === entry.subject);

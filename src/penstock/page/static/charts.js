@@ -3,11 +3,16 @@
 import { element, instant, number } from "./text.js";
 
 // Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
-export const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#b8a900", "#332288", "#882255", "#117733", "#661100"];
+const ON_WHITE = ["#0072b2", "#c98500", "#009e73", "#cc79a7", "#4a9fd1", "#b84000", "#7f7f7f", "#a39600", "#332288", "#882255", "#117733", "#661100"];
+const ON_BLACK = ["#56b4e9", "#f0b429", "#2bc49a", "#e39cc4", "#9bd3ff", "#ff8a4c", "#a7b0b8", "#d9cf4a", "#a99cf5", "#e08fae", "#7fd18a", "#d9a08f"];
+// Those of the theme there is now; a view is made anew when it changes.
+export const COLOURS = [...ON_WHITE];
+const tint = () => COLOURS.splice(0, COLOURS.length, ...(document.documentElement.dataset.theme === "dark" ? ON_BLACK : ON_WHITE));
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Charts {
   constructor(film, root) {
+    tint();
     this.film = film; this.root = root; this.all = []; this.range = null;
     this.sync = uPlot.sync(`charts-${Math.random()}`);
     this.onZoom = null;
@@ -42,7 +47,7 @@ export class Charts {
     const film = this.film;
     const options = {
       width: this.width, height, cursor: { sync: { key: this.sync.key, setSeries: false }, drag: { x: true, y: false }, y: false },
-      legend: { show: false }, padding: [null, 26, null, null],
+      legend: { show: false }, padding: [marks ? 14 : null, 42, null, null],
       scales: { x: { time: false, range: () => this.range ?? this.whole }, y: log ? { distr: 3 } : { range: (_, low, high) => [zero ? Math.min(0, low ?? 0) : low, high === null || high === low ? (high ?? 0) + 1 : high + (high - Math.min(0, low)) * 0.06] } },
       axes: [
         { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line") }, values: (_, splits) => splits.map((at) => instant(film, at)), size: 26, space: 90, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800] },

@@ -7,6 +7,8 @@ const THERE = new Set(["starting", "running", "retiring"]);
 export const LEVELS = { kept: "within its SLO", near: "up to twice its SLO", late: "more than twice its SLO", unknown: "nothing measured" };
 export const MARKS = { kept: "✓", near: "~", late: "✕", unknown: "?" };
 export const HOURS_A_MONTH = 730;
+const HEALTH_S = 60, FLOW_S = 30;
+export const CONGESTED = 0.9;
 
 export function upTo(times, t) {
   // The place of the last time at or before t; -1 where there is none.
@@ -103,19 +105,35 @@ export class Film {
   unitAt(name, t) {
     const unit = this.units[name], own = this.seen[name], life = this.cursor?.units.get(name);
     const found = { name, slo: unit.slo, in: 0, out: 0, waiting: 0, duration: null, cpu: null, instances: 0, running: 0,
-      emitted: 0, level: "unknown", ratio: null, state: life?.state ?? "", problem: life?.problem ?? null };
+      emitted: 0, flowIn: 0, flowOut: 0, health: null, level: "unknown", ratio: null, state: life?.state ?? "", problem: life?.problem ?? null };
     const i = own ? upTo(own.at, t) : -1;
     if (i < 0) return found;
     for (const key of ["in", "out", "waiting", "cpu", "instances", "running", "emitted", "duration", "p95"]) found[key] = own[key][i];
     // Nothing was finished meanwhile: what was known last still tells more than nothing.
     for (let j = i; found.duration === null && j > i - 5 && j >= 0; j--) found.duration = own.duration[j];
     found.age = t - own.at[i];
+    found.health = this.health(own, i);
+    // Micro-batches come and go: what flows along an edge is a mean over some of them.
+    found.flowIn = this.mean(own, "in", i); found.flowOut = this.mean(own, "emitted", i);
     if (found.duration !== null) {
       found.ratio = found.duration / unit.slo;
       found.level = found.ratio <= 1 ? "kept" : found.ratio <= 2 ? "near" : "late";
     } else if (!found.waiting && !found.in) found.level = "kept";
     if (found.state === "failed" || found.state === "down") found.level = "late";
     return found;
+  }
+
+  mean(own, column, i) {
+    let records = 0, seconds = 0;
+    for (let j = i; j >= 0 && own.at[j] > own.at[i] - FLOW_S; j--) { records += (own[column][j] ?? 0) * own.step[j]; seconds += own.step[j]; }
+    return seconds > 0 ? records / seconds : 0;
+  }
+
+  // What a unit executed over what came to it in the last minute, as the loop counts it; null where nothing came.
+  health(own, i) {
+    let arrived = 0, done = 0;
+    for (let j = i; j >= 0 && own.at[j] > own.at[i] - HEALTH_S; j--) { arrived += (own.in[j] ?? 0) * own.step[j]; done += (own.out[j] ?? 0) * own.step[j]; }
+    return arrived > 0 ? Math.min(1, done / arrived) : null;
   }
 
   move(t) {
@@ -237,18 +255,23 @@ export function verb(action) {
 export const KINDS = Object.keys(VERBS);
 export const kindWord = (kind) => VERBS[kind] ?? kind;
 
-// Rates along the edges. What a unit takes is measured; what of it each of its inputs gave is shared out by
-// what they sent.
+// Rates along the edges over half a minute: [rate, known]. What comes into a unit and what goes out of it is counted for the unit as a
+// whole, so an edge is known where it is the only one in or out. What is left is shared among the others by what
+// their sources are said to send, else evenly.
 export function edgeRates(film, state) {
   const unit = new Map(state.units.map((one) => [one.name, one])), into = new Map(), outOf = new Map();
   for (const [from, to] of film.graph.edges) {
     (into.get(to) ?? into.set(to, []).get(to)).push(from);
     (outOf.get(from) ?? outOf.set(from, []).get(from)).push(to);
   }
-  const weight = (name) => (unit.has(name) ? Math.max(unit.get(name).emitted / Math.max(1, (outOf.get(name) ?? []).length), 1e-9) : 1);
+  const sent = (from) => (unit.has(from) && outOf.get(from).length === 1 ? unit.get(from).flowOut : null);
   return film.graph.edges.map(([from, to]) => {
-    if (!unit.has(to)) return unit.has(from) ? unit.get(from).emitted : null;
-    const all = into.get(to).reduce((sum, name) => sum + weight(name), 0);
-    return (unit.get(to).in * weight(from)) / all;
+    if (!unit.has(to)) return unit.has(from) ? [unit.get(from).flowOut / outOf.get(from).length, outOf.get(from).length === 1] : [null, false];
+    const all = into.get(to);
+    if (all.length === 1) return [unit.get(to).flowIn, true];
+    if (sent(from) !== null) return [sent(from), true];
+    const others = all.filter((name) => sent(name) === null), weight = (name) => film.loads?.[name] ?? 1;
+    const left = Math.max(0, unit.get(to).flowIn - all.reduce((sum, name) => sum + (sent(name) ?? 0), 0));
+    return [(left * weight(from)) / others.reduce((sum, name) => sum + weight(name), 0), false];
   });
 }

@@ -1,28 +1,31 @@
 // The topology as a drawing: units with their state on them, edges with their rates.
 
 import * as dagre from "./vendor/dagre.js";
-import { edgeRates, LEVELS, MARKS } from "./film.js";
+import { CONGESTED, edgeRates, LEVELS, MARKS } from "./film.js";
 import { duration, element, number, put, style, svg } from "./text.js";
 
 const FULL = { width: 216, height: 92 }, SMALL = { width: 132, height: 30 }, PLAIN = { width: 110, height: 30 };
+const LEAST = 0.78;    // a drawing is made smaller to this share at most: below, letters cannot be read
 const MANY = 60;       // units from which on they are drawn small
 const TOO_MANY = 150;  // nodes from which on rows by depth take the place of the careful layout
 const DOTS = 8;
 
 export class Graph {
-  constructor(film, { choose, down = false, label = "Topology" } = {}) {
+  // `room` is the width there is: a drawing that does not fit goes down instead of to the right.
+  constructor(film, { choose, room = 1200, label = "Topology" } = {}) {
     this.film = film;
     this.small = film.names.length > MANY;
     this.nodes = new Map();
     this.edges = [];
     this.root = element("div", { class: "graph", tabindex: "0", role: "group", "aria-label": label });
-    const places = film.graph.nodes.length > TOO_MANY ? rows(film.graph, this.small) : careful(film.graph, this.small, down);
+    const places = film.graph.nodes.length > TOO_MANY ? rows(film.graph, this.small) : fitting(film.graph, this.small, room);
     this.drawing = svg("svg", { width: places.width, height: places.height, viewBox: `0 0 ${places.width} ${places.height}`, role: "group", "aria-label": label });
-    if (places.width < 2400 && !this.small) { this.drawing.style.maxWidth = "100%"; this.drawing.style.height = "auto"; this.drawing.style.minWidth = `${Math.min(places.width, Math.max(480, 0.72 * places.width))}px`; }
+    if (!this.small) { this.drawing.style.maxWidth = "100%"; this.drawing.style.height = "auto"; this.drawing.style.minWidth = `${LEAST * places.width}px`; }
     this.drawing.append(arrow());
     places.edges.forEach((points, i) => this.drawEdge(points, i));
     for (const node of film.graph.nodes) this.drawNode(node, places.nodes.get(node.id), choose);
-    this.root.append(this.drawing);
+    this.note = element("p", { class: "note", hidden: true }, "≈: what comes into a unit, and what goes out, is counted for the unit as a whole. With several inputs or outputs it is shared among those of which nothing else is known, by what their sources are said to send, else evenly.");
+    this.root.append(this.drawing, this.note);
     this.drawing.addEventListener("keydown", (event) => this.walk(event));
   }
 
@@ -31,7 +34,7 @@ export class Graph {
     this.drawing.append(svg("path", { d: path, "marker-end": "url(#arrow)" }));
     if (this.small) return;
     const [x, y] = points[Math.floor(points.length / 2)];
-    const back = svg("rect", { class: "rate-back", x: x - 22, y: y - 8, width: 44, height: 14, rx: 3 });
+    const back = svg("rect", { class: "rate-back", x: x - 24, y: y - 8, width: 48, height: 14, rx: 3 });
     const text = svg("text", { class: "rate", x, y: y + 3, "text-anchor": "middle" });
     this.drawing.append(back, text);
     this.edges[i] = { text, back };
@@ -43,7 +46,7 @@ export class Graph {
     const box = svg("rect", { class: "box", width, height, rx: 7 });
     if (node.kind !== "unit") {
       group.setAttribute("class", "node plain");
-      group.append(box, svg("text", { x: width / 2, y: height / 2 + 4, "text-anchor": "middle" }, short(node.name, 15)));
+      group.append(box, svg("text", { x: width / 2, y: height / 2 + 4, "text-anchor": "middle" }, short(node.name, width < 100 ? 13 : 15)));
       group.append(svg("title", {}, `${node.kind} ${node.name}`));
       this.drawing.append(group);
       return;
@@ -55,8 +58,9 @@ export class Graph {
     group.append(box, parts.band, svg("text", { class: "name", x: 16, y: 19 }, short(node.name, this.small ? 13 : 23)), parts.mark);
     if (!this.small) {
       parts.load = svg("text", { x: 16, y: 38 }); parts.time = svg("text", { class: "soft", x: 16, y: 55 }); parts.count = svg("text", { class: "soft", x: 16, y: 79 });
-      parts.dots = Array.from({ length: DOTS }, (_, k) => svg("circle", { cx: 74 + k * 13, cy: 75, r: 4.5, visibility: "hidden" }));
-      group.append(parts.load, parts.time, parts.count, ...parts.dots);
+      parts.dots = Array.from({ length: DOTS }, (_, k) => svg("circle", { cx: 78 + k * 13, cy: 75, r: 4.5, visibility: "hidden" }));
+      parts.cpu = svg("text", { class: "soft", x: width - 10, y: 38, "text-anchor": "end" }); parts.health = svg("text", { x: width - 10, y: 55, "text-anchor": "end" });
+      group.append(parts.load, parts.time, parts.count, ...parts.dots, parts.cpu, parts.health);
     }
     const chosen = () => choose?.(node.id);
     group.addEventListener("click", chosen);
@@ -72,12 +76,15 @@ export class Graph {
       style(parts.group, `node unit ${unit.level}${differs?.has(unit.name) ? " differs" : ""}`);
       put(parts.mark, MARKS[unit.level]);
       const time = unit.duration === null ? "no duration yet" : `${duration(unit.duration)} of ${duration(unit.slo)}`;
-      const told = `${unit.name}: ${LEVELS[unit.level]}; ${time}; ${number(unit.in)}/s in, ${number(unit.waiting)} waiting; ${unit.running} of ${unit.instances} instances`;
+      const told = `${unit.name}: ${LEVELS[unit.level]}; ${time}; ${number(unit.in)}/s in, ${number(unit.waiting)} waiting; ${unit.running} of ${unit.instances} instances${unit.health === null ? "" : `; health ${unit.health.toFixed(2)}`}`;
       if (parts.told !== told) { parts.group.setAttribute("aria-label", told); parts.told = told; }
       if (this.small) continue;
       put(parts.load, `${number(unit.in)}/s · ${number(unit.waiting)} wait`);
-      put(parts.time, `${time}${unit.cpu === null ? "" : ` · CPU ${Math.round(unit.cpu * 100)} %`}`);
+      put(parts.time, time); put(parts.cpu, unit.cpu === null ? "" : `CPU ${Math.round(unit.cpu * 100)} %`);
       put(parts.count, `${unit.running}/${unit.instances} inst.`);
+      const healthy = unit.health === null || unit.health >= CONGESTED;
+      put(parts.health, unit.health === null ? "" : `${healthy ? "" : "✕ "}health ${unit.health.toFixed(2)}`);
+      style(parts.health, healthy ? "soft" : "congested");
       parts.dots.forEach((dot, k) => {
         const shown = unit.instances <= DOTS && k < unit.instances;
         if (dot.lastShown !== shown) { dot.setAttribute("visibility", shown ? "visible" : "hidden"); dot.lastShown = shown; }
@@ -85,9 +92,13 @@ export class Graph {
       });
     }
     if (this.small) return;
-    edgeRates(this.film, state).forEach((rate, i) => {
-      if (this.edges[i]) put(this.edges[i].text, rate === null ? "" : `${number(rate)}/s`);
+    let guessed = false;
+    edgeRates(this.film, state).forEach(([rate, known], i) => {
+      if (!this.edges[i]) return;
+      put(this.edges[i].text, rate === null ? "" : `${known ? "" : "≈ "}${number(rate)}/s`);
+      guessed ||= rate !== null && !known;
     });
+    if (this.note.hidden === guessed) this.note.hidden = !guessed;
   }
 
   walk(event) {
@@ -108,13 +119,20 @@ function arrow() {
 }
 
 const short = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
-const sizeOf = (node, small) => (node.kind !== "unit" ? PLAIN : small ? SMALL : FULL);
+const sizeOf = (node, small, down = false) => (node.kind !== "unit" ? (down ? { ...PLAIN, width: 92 } : PLAIN) : small ? SMALL : FULL);
+
+function fitting(graph, small, room) {
+  const across = careful(graph, small, false);
+  if (LEAST * across.width <= room) return across;
+  const down = careful(graph, small, true);
+  return down.width < across.width ? down : across;
+}
 
 function careful(graph, small, down) {
   const drawn = new dagre.Graph();
-  drawn.setGraph({ rankdir: down ? "TB" : "LR", nodesep: small ? 10 : 22, ranksep: small ? 34 : 62, marginx: 8, marginy: 8 });
+  drawn.setGraph({ rankdir: down ? "TB" : "LR", nodesep: small ? 10 : down ? 12 : 22, ranksep: small ? 34 : down ? 46 : 62, marginx: 8, marginy: 8 });
   drawn.setDefaultEdgeLabel(() => ({}));
-  for (const node of graph.nodes) drawn.setNode(node.id, { ...sizeOf(node, small) });
+  for (const node of graph.nodes) drawn.setNode(node.id, { ...sizeOf(node, small, down) });
   for (const [from, to] of graph.edges) drawn.setEdge(from, to, { width: 40, height: 14 });
   dagre.layout(drawn);
   const size = drawn.graph();

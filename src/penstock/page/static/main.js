@@ -82,19 +82,20 @@ class App {
   say(film, state) {
     const clock = document.getElementById("clock"), status = film.status;
     const phase = film.live ? status?.phase ?? "running" : "over";
-    clock.textContent = film.live ? `${phase} · ${instant(film, state.t)}` : `${film.result?.kind ?? ""} run of ${duration(film.newest - film.start)}, over`.trim();
+    clock.textContent = film.live ? `${phase} · ${instant(film, state.t)}` : `${film.result?.kind ?? ""} run of ${duration(film.newest - film.start)}, ${film.result ? "over" : "interrupted"}`.trim();
     if (!film.ticks.at.length) { this.headline("unknown", "The run is starting; nothing was measured yet."); return; }
     if (!film.live && this.name !== "replay" && film.result) { this.verdict(film); return; }
     const troubles = film.troubles(state), first = troubles[0];
     if (film.live && status?.problem) this.headline("late", `The run ended: ${status.problem}`);
-    else if (film.live && status && !status.acting) this.headline("near", `Paused: it decides and records, but does nothing. ${status.reason ?? ""}`);
+    else if (film.live && status && !status.acting) this.headline("near", `${status.paused ? "Paused: nothing is decided, what runs goes on as it is." : "Only advising: it decides and records, but does nothing."} ${status.reason ?? ""}`.trim(), first ? this.wrong(first) : "");
     else if (phase === "starting") this.headline("unknown", "The run is starting: sources begin once every unit runs.");
     else if (!first) this.headline("kept", `All is well: ${state.units.length === 1 ? "the unit keeps" : `all ${state.units.length} units keep`} their SLOs, ${number(state.units.reduce((sum, unit) => sum + unit.waiting, 0))} records wait.`.replace("the unit keeps their SLOs", "the unit keeps its SLO"));
     else {
-      const what = first.what ?? `${first.unit} takes ${first.ratio.toFixed(1)} times its SLO, ${number(first.waiting)} records wait`;
-      this.headline(first.level, `${what}: ${first.doing}.`, troubles.length > 1 ? `${troubles.length - 1} more: ${troubles.slice(1, 6).map((one) => one.unit ?? one.what).join(", ")}${troubles.length > 6 ? ", …" : ""}` : "");
+      this.headline(first.level, `${this.wrong(first)}: ${first.doing}.`, troubles.length > 1 ? `${troubles.length - 1} more: ${troubles.slice(1, 6).map((one) => one.unit ?? one.what).join(", ")}${troubles.length > 6 ? ", …" : ""}` : "");
     }
   }
+
+  wrong(trouble) { return trouble.what ?? `${trouble.unit} takes ${trouble.ratio.toFixed(1)} times its SLO, ${number(trouble.waiting)} records wait`; }
 
   verdict(film) {
     const kept = film.result.compliance?.real_time, level = kept >= 0.9 ? "kept" : kept >= 0.5 ? "near" : "late";

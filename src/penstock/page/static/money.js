@@ -39,8 +39,14 @@ export class Money {
       element("div", {}, part("By site", told.by_site), part("By flavour", told.by_flavour)));
     this.charts.clear();
     const sites = Object.keys(told.by_site), start = this.film.start;
-    this.charts.add({ title: "Charged in each hour", height: 170, series: sites.map((site, i) => ({ label: site, at: told.by_hour.map((one) => start + one.hour * 3600), values: told.by_hour.map((one) => one.by_site[site] ?? 0), colour: COLOURS[i], step: true })) });
+    this.charts.add({ title: "Charged in each hour", height: 170, series: sites.map((site, i) => ({ label: site, at: told.by_hour.map((one) => start + one.hour * 3600), values: told.by_hour.map((one) => one.by_site[site] ?? 0), colour: COLOURS[i], step: true })).map((one) => this.lasting(one)) });
     this.charts.add({ title: "Bill so far", height: 150, series: [{ label: "bill", at: this.film.ticks.at, values: this.film.ticks.bill, colour: COLOURS[0], step: true }] });
+  }
+
+  // An hour lasts: its step is drawn to its end, or as far as the run went.
+  lasting(series) {
+    if (!series.at.length) return series;
+    return { ...series, at: [...series.at, Math.max(series.at.at(-1) + 1, Math.min(series.at.at(-1) + 3600, this.film.newest))], values: [...series.values, series.values.at(-1)] };
   }
 
   async bound() {

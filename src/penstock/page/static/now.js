@@ -13,7 +13,7 @@ export class Now {
     this.hosts = new Map();
     this.root = element("div");
     this.figures = figureRow(["bill", "rate", "month", "kept", "hosts"], this.root);
-    this.graph = new Graph(film, { choose: (unit) => app.why(unit), down: window.innerWidth < 760, label: title || "Topology" });
+    this.graph = new Graph(film, { choose: (unit) => app.why(unit), room: (Math.min(window.innerWidth, 1680) - 70) / (compact && window.innerWidth >= 1100 ? 2.1 : 1), label: title || "Topology" });
     const drawing = element("section", { class: "card", "aria-label": "Topology" }, element("h2", {}, title || "Topology"), this.graph.root);
     this.sites = element("section", { class: "card", "aria-label": "Sites and hosts" }, element("h2", {}, "Sites and hosts"));
     this.ranked = element("tbody");
@@ -40,7 +40,8 @@ export class Now {
     put(this.figures.month.value, money(state.month, currency)); put(this.figures.month.label, "a month like this run");
     put(this.figures.kept.value, state.counted === null ? `≈ ${percent(state.kept)}` : percent(state.counted)); put(this.figures.kept.label, "of records within the SLO so far");
     put(this.figures.hosts.value, `${state.hosts.length}`);
-    put(this.figures.hosts.label, `hosts, ${state.units.reduce((sum, unit) => sum + unit.running, 0)} instances running`);
+    const running = state.units.reduce((sum, unit) => sum + unit.running, 0);
+    put(this.figures.hosts.label, `${state.hosts.length === 1 ? "host" : "hosts"}, ${running} ${running === 1 ? "instance" : "instances"} running`);
     this.graph.update(state, differs);
     this.showHosts(state);
     if (!this.compact) this.rank(state);
@@ -79,7 +80,7 @@ export class Now {
     for (const [name, hosts] of bySite) {
       const parts = this.siteParts.get(name), mode = hosts.length > MANY_HOSTS ? "hosts many" : "hosts";
       if (parts.mode !== mode) { parts.grid.className = mode; parts.mode = mode; }
-      put(parts.head, `${parts.site.provider ? `· ${parts.site.provider} ` : ""}· ${hosts.length} of at most ${parts.site.most || "?"} hosts${hosts.length ? "" : ": none leased"}`);
+      put(parts.head, `${parts.site.provider ? `· ${parts.site.provider} ` : ""}· ${hosts.length} of at most ${parts.site.most || "?"} ${parts.site.most === 1 ? "host" : "hosts"}${hosts.length ? "" : ": none leased"}`);
       for (const host of hosts) { there.add(host.name); this.showHost(host, parts.grid, state.t); }
     }
     for (const [name, parts] of this.hosts) if (!there.has(name)) { parts.root.remove(); this.hosts.delete(name); }

@@ -20,7 +20,8 @@ export class Replay {
     if (films.length > 1) {
       this.rows = element("tbody");
       const names = films.map((film, i) => `${i ? "B" : "A"}: ${film.label}`);
-      this.root.append(element("section", { class: "card" }, element("h2", {}, "Differences"), element("table", {}, element("thead", {}, element("tr", {}, element("td"), ...[...names, "B − A"].map((text) => element("th", { scope: "col" }, text)))), this.rows)));
+      this.root.append(element("section", { class: "card" }, element("h2", {}, "Differences"), element("p", { class: "note" }, names.join("; ")),
+        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Differences" }, element("table", {}, element("thead", {}, element("tr", {}, element("td"), ...["A", "B", "B − A"].map((text) => element("th", { scope: "col" }, text)))), this.rows))));
       this.curves = element("div");
       this.root.append(element("section", { class: "card", "aria-label": "Both runs" }, this.curves));
       this.charts = new Charts({ start: 0, newest: this.length }, this.curves);

@@ -11,7 +11,8 @@ async function show() {
   if (answer?.status === 401) { askForToken(document.getElementById("view"), line); document.body.dataset.ready = "yes"; return; }
   if (answer?.ok) {
     const runs = await answer.json();
-    put(line, runs.length ? `${runs.filter((one) => !["ended", "interrupted"].includes(one.phase)).length} of ${runs.length} runs go on.` : "There are no runs yet: start one with `penstock run` into this service's folder, or over the API.");
+    const going = runs.filter((one) => !["ended", "interrupted"].includes(one.phase)).length;
+    put(line, runs.length === 1 ? `1 run: ${going ? "it goes on" : "it does not go on"}.` : runs.length ? `${going} of ${runs.length} runs go on.` : "There are no runs yet: start one with `penstock run` into this service's folder, or over the API.");
     const key = JSON.stringify(runs), table = document.getElementById("runs");
     if (table.lastRuns !== key) {
       table.lastRuns = key;

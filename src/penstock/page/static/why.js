@@ -129,9 +129,10 @@ export class Why {
 
   async open(at) {
     this.opened = at;
+    this.forecast = null;  // the one before was of another instant
     this.drawn.point(at);
     for (const button of this.list.querySelectorAll("button")) button.setAttribute("aria-pressed", String(+button.dataset.at === at));
-    this.list.querySelector("[aria-pressed=true]")?.scrollIntoView({ block: "nearest" });
+    this.uncover(this.list.querySelector("[aria-pressed=true]"));
     const told = await this.app.ask(`moment?run=${this.film.number}&at=${at}`);
     if (this.opened !== at) return;
     const concerned = new Set(told.decided.filter((one) => one.status !== "held").map((one) => one.unit).filter(Boolean));
@@ -141,6 +142,13 @@ export class Why {
     if (this.opened !== at) return;
     this.describe(told, concerned);
     this.draw();
+  }
+
+  // Moves the list alone: the page stays where it is.
+  uncover(row) {
+    if (!row) return;
+    const { list } = this, top = row.parentNode.offsetTop - list.offsetTop;
+    if (top < list.scrollTop || top + row.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top - list.clientHeight / 2;
   }
 
   describe(told, concerned) {
