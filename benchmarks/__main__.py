@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from penstock.errors import PenstockError
+from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import Figure, print_figures, write_figures
 
 AREAS: dict[str, tuple[str, ...]] = {
@@ -36,6 +37,7 @@ def main() -> int:
     if unknown:
         print(f"unknown area {', '.join(unknown)}; known: {', '.join(AREAS)}", file=sys.stderr)
         return 2
+    exit_on_sigterm()  # what a benchmark started ends with it
     console = Console(width=None if sys.stdout.isatty() else 150)
     found: list[Figure] = []
     for area in wanted:

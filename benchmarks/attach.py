@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import tempfile
 import time
@@ -99,19 +100,33 @@ def attached(spark: Any, journal: Path, **options: Any) -> Iterator[Any]:
 
 
 def thread_cpu(spark: Any, handle: Any) -> Callable[[], float]:
-    """Tells the processor time of the loop: of its thread, and of the Java thread that serves it."""
-    bean = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
-    java_s = [0.0]
-    pulse = handle._plane.pulse
+    """Tells the processor time of an attachment: its two threads, and the Java threads that serve them."""
+    java = spark.sparkContext._jvm.java.lang
+    bean = java.management.ManagementFactory.getThreadMXBean()
+    served_by: list[int] = []
 
-    def watched_pulse() -> None:
-        # Asked in the loop's own thread, which has a Java thread of its own.
-        pulse()
-        java_s[0] = bean.getCurrentThreadCpuTime() / 1e9
+    def note_thread(owner: Any, name: str) -> None:
+        """Have a method tell which Java thread serves it: once, for asking is work too."""
+        method = getattr(owner, name)
 
-    handle._plane.pulse = watched_pulse
-    clock = time.pthread_getcpuclockid(handle._thread.ident)
-    return lambda: time.clock_gettime(clock) + java_s[0]
+        def first(*given: Any) -> Any:
+            served_by.append(int(java.Thread.currentThread().getId()))
+            setattr(owner, name, method)
+            return method(*given)
+
+        setattr(owner, name, first)
+
+    obeying = handle._plane.obeying
+    note_thread(handle._plane, "pulse")
+    note_thread(obeying, "_bring")
+    wait_until(lambda: len(served_by) == 2, 30)
+    clocks = [time.pthread_getcpuclockid(thread.ident) for thread in (handle._thread, obeying.thread)]
+
+    def spent_s() -> float:
+        own_s = sum(time.clock_gettime(clock) for clock in clocks)
+        return own_s + sum(float(bean.getThreadCpuTime(thread)) for thread in served_by) / 1e9
+
+    return spent_s
 
 
 def throughput(spark: Any) -> list[Figure]:
@@ -171,7 +186,7 @@ def side_by_side() -> list[Figure]:
     for name in ("at peak size", "dynamic allocation", "attach"):
         print(f"side by side: {name}", file=sys.stderr, flush=True)
         with LocalCluster(2, cores=2, memory_mib=4096) as cluster:
-            sides[name] = one_side(name, cluster.master_url)
+            sides[name] = one_side(name, cluster)
         print(f"side by side: {sides[name]}", file=sys.stderr, flush=True)
     found = []
     for name, side in sides.items():
@@ -193,8 +208,11 @@ def side_by_side() -> list[Figure]:
     return found
 
 
-def one_side(name: str, master: str) -> Side:
+def one_side(name: str, cluster: LocalCluster) -> Side:
     """One run of the three phases."""
+    master = cluster.master_url
+    # The cluster lets in who knows its secret: a plain session reads it from this folder.
+    os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as temporary:
         folder = Path(temporary)
         (folder / "lines").mkdir()

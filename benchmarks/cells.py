@@ -29,7 +29,7 @@ def look_at(file: str) -> int:
     """Everything that is done with one picture, in a process of the pool."""
     from cells.seeing import look
 
-    return look(Path(file).read_bytes()).cells
+    return int(look(Path(file).read_bytes()).cells)
 
 
 def figures(megapixels: float = 1.7) -> list[Figure]:

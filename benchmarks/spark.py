@@ -23,7 +23,7 @@ import pyspark
 
 from benchmarks import spark_units as units
 from benchmarks.pairs import job_cpu_s
-from penstock.channels import files
+from penstock.channels import batches
 from penstock.channels.broker import Broker
 from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.errors import ClusterError
@@ -235,7 +235,7 @@ def measuring_over_kafka(master: str) -> list[Figure]:
 @contextlib.contextmanager
 def _span_cost(spent_s: list[float]) -> Iterator[None]:
     """Notes down what finding out from when a batch's records are costs, wherever it is called."""
-    original = files.source_span_s
+    original = batches.source_span_s
 
     def timed(given: Iterable[Path]) -> tuple[float, float] | None:
         began_s = time.thread_time()
@@ -245,18 +245,19 @@ def _span_cost(spent_s: list[float]) -> Iterator[None]:
             if threading.current_thread().name != units.FEEDER:  # the load is not the unit
                 spent_s.append(time.thread_time() - began_s)
 
-    files.source_span_s = timed
+    batches.source_span_s = timed  # type: ignore[assignment]
     try:
         yield
     finally:
-        files.source_span_s = original
+        batches.source_span_s = original
 
 
 def _cost_s(bean: Any, call: Callable[[], object]) -> float:
     """Processor time of a call: this thread's, and that of the Java thread which serves it."""
     java_ns, python_s = bean.getCurrentThreadCpuTime(), time.thread_time()
     call()
-    return (bean.getCurrentThreadCpuTime() - java_ns) / 1e9 + time.thread_time() - python_s
+    java_s = float(bean.getCurrentThreadCpuTime() - java_ns) / 1e9
+    return java_s + time.thread_time() - python_s
 
 
 def scaling(control: ExecutorControl, cluster: LocalCluster) -> list[Figure]:

@@ -7,6 +7,7 @@ was committed (Spark's note of the file, or the rename of a unit's batch) minus 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ import pyspark
 from benchmarks.pairs import Run, Side, compare, watched
 from penstock.channels.batches import TIMESTAMP_FORMAT, publish
 from penstock.channels.broker import Broker
+from penstock.channels.files import FilesChannel
 from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.channels.schemas import carried_schema
 from penstock.errors import ClusterError
@@ -46,7 +48,8 @@ TURNS = 3
 THROUGHPUT_LIMIT_S = 200.0
 LATENCY_LIMIT_S = 120.0
 """No more than the fewest pairs are run once so long has passed."""
-FILES = 80
+FILES = 160
+"""Enough for some seconds a run: a start takes a tenth of one, and is told beside it."""
 RECORDS_A_FILE = 10_000
 FILES_A_BATCH = 8
 RATE_PER_S = 500
@@ -206,10 +209,10 @@ def hops(spark: Any, folder: Path, kafka: bool) -> list[Figure]:
         for turn in range(TURNS):
             fused += _ages(spark, folder / f"fused-{turn}", _one_unit)
             for kind, ages_s in hop.items():
-                bootstrap = broker.record().bootstrap if kind == "kafka" and broker is not None else None
-                ages_s += _ages(
-                    spark, folder / f"{kind}-{turn}", lambda s, p, b=bootstrap, k=kind: _two_units(s, p, k, b)
-                )
+                record = broker.record() if kind == "kafka" and broker is not None else None
+                address = None if record is None else record.bootstrap
+                start = functools.partial(_two_units, kind=kind, bootstrap=address)
+                ages_s += _ages(spark, folder / f"{kind}-{turn}", start)
     finally:
         if broker is not None:
             broker.stop()
@@ -349,7 +352,9 @@ def _two_units(spark: Any, place: Path, kind: str, bootstrap: str | None) -> Job
 def _started(spark: Any, place: Path, whole: Topology, bootstrap: str | None = None) -> Job:
     run = LocalRun(spark, whole, place, bootstrap)
     for query in run.queries.values():
-        query.channel(None).max_files_per_batch = FILES_A_BATCH
+        feeds = query.channel(None)
+        assert isinstance(feeds, FilesChannel)
+        feeds.options = replace(feeds.options, max_files_per_batch=FILES_A_BATCH)
     run.start()
     return Job(run.process_all, run.stop, place / "results")
 

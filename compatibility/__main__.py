@@ -188,7 +188,7 @@ def _figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     beside = cells.get("beside")
     if beside is not None:
         changed = beside.get("changed")
-        told = beside.get("skipped") or ", ".join(changed) or "nothing"
+        told = beside.get("skipped") or ", ".join(changed or ()) or "nothing"
         name = "changed by `pip install penstock` beside Spark 3.5, pandas 2.0, numpy 1.26, pyarrow 14"
         found.append(Figure(name, told, bar="nothing", holds=None if changed is None else not changed))
     return found

@@ -297,8 +297,9 @@ class Ground:
     def news_after(self, notice: int, life: int) -> list[tuple[float, str]]:
         """Notices and lost lives behind some numbers, as (time, words)."""
         told = [
-            (float(r[0]), str(r[1])) for r in self.rows("SELECT at_s, text FROM notice WHERE id > ?", notice)
-        ]  # type: ignore[arg-type]
+            (float(str(r[0])), str(r[1]))
+            for r in self.rows("SELECT at_s, text FROM notice WHERE id > ?", notice)
+        ]
         lives = self.rows(
             "SELECT at_s, what, name, state FROM life WHERE id > ? AND state IN ('failed', 'down')", life
         )

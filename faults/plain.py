@@ -149,7 +149,8 @@ class Supervised:
         self._thread.join()
         for process in self._processes.values():
             with contextlib.suppress(psutil.Error):
-                for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                whole = psutil.Process(process.pid)
+                for each in [*whole.children(recursive=True), whole]:
                     with contextlib.suppress(psutil.Error, OSError):
                         each.kill()
         for process in self._processes.values():

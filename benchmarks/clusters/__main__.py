@@ -1,23 +1,26 @@
 """`make clusters`: Penstock on existing clusters, with figures in build/clusters.json. About 20 minutes.
 
 For each cluster the quickstart is run and compared with the local cluster's results, and a streaming job is
-attached to under a load of 1 x, 4 x, 1 x. What cannot be had here is skipped, with the reason.
+attached to under a load of 1 x, 4 x, 1 x. What cannot be had here is skipped, with the reason. Figures of
+what is left out are those of the last run.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from penstock.errors import PenstockError
+from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import Figure, print_figures, write_figures
 from penstock.spark.training import ensure_archive
 
@@ -30,7 +33,8 @@ from .standalone import StandaloneCluster
 from .yarn import YarnCluster
 
 RESULT = Path("build") / "clusters.json"
-MOST = 6
+MOST = 4
+"""Executors at most: at 4 x the load keeps two and a half of them busy."""
 CLUSTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Cluster]]] = {
     "standalone": StandaloneCluster,
     "yarn": YarnCluster,
@@ -40,8 +44,9 @@ NAMES = {
     "standalone": "existing standalone master",
     "yarn": "YARN",
     "kubernetes": "Kubernetes API server, pods as processes",
-    "hdfs": "checkpoints on HDFS",
+    "hdfs": "YARN with checkpoints on HDFS",
 }
+SKIPPED, FAILED = "skipped", "could not be measured"
 
 
 def unavailable(name: str) -> str | None:
@@ -59,8 +64,8 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def figures_of(name: str, folder: Path, local: Sold | None) -> list[Figure]:
-    """Start a cluster, run the shop and the stream on it, and stop it."""
+def figures_of(name: str, folder: Path, local: Sold | None, stream: bool) -> list[Figure]:
+    """Start a cluster, run the shop and the stream on it, as far as wanted, and stop it."""
     if name == "hdfs":
         return stored.figures(folder)
     found: list[Figure] = []
@@ -69,9 +74,21 @@ def figures_of(name: str, folder: Path, local: Sold | None) -> list[Figure]:
         found.append(Figure(f"{title}: up after", time.monotonic() - began_s, unit="s"))
         if local is not None:
             found += shop_figures(title, sell(folder / "shop", cluster.site(folder)), local)
-        outcome = campaign.run(cluster, "stream", folder / "stream", most=MOST)
-        found += campaign.figures(title, outcome, MOST)
+        if stream:
+            outcome = campaign.run(cluster, "stream", folder / "stream", most=MOST)
+            found += campaign.figures(title, outcome, MOST)
     return found
+
+
+def with_earlier(found: Sequence[Figure], measured: Sequence[str]) -> list[Figure]:
+    """These figures, and before them those of the last run that were not measured again."""
+    try:
+        earlier = [Figure(**row) for row in json.loads(RESULT.read_text())]
+    except (OSError, ValueError, TypeError):
+        earlier = []
+    again = {figure.name for figure in found}
+    again |= {f"{NAMES[name]}: {word}" for name in measured for word in (SKIPPED, FAILED)}
+    return [*(figure for figure in earlier if figure.name not in again), *found]
 
 
 def shop_figures(title: str, there: Sold, local: Sold) -> list[Figure]:
@@ -94,6 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make clusters", description=__doc__)
     parser.add_argument("--only", default="", help="clusters, separated by commas: " + ", ".join(NAMES))
     parser.add_argument("--no-shop", action="store_true", help="leave the quickstart out")
+    parser.add_argument("--no-stream", action="store_true", help="leave the attached job out")
     options = parser.parse_args()
     wanted = [name.strip() for name in options.only.split(",") if name.strip()] or list(NAMES)
     unknown = sorted(set(wanted) - set(NAMES))
@@ -101,6 +119,7 @@ def main() -> int:
         print(f"unknown cluster {', '.join(unknown)}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     console = Console(width=None if sys.stdout.isatty() else 150)
+    exit_on_sigterm()
     ensure_archive()
     found: list[Figure] = []
     with temporary_folder() as folder:
@@ -113,15 +132,15 @@ def main() -> int:
             console.print(f"{NAMES[name]} …")
             try:
                 if reason is not None:
-                    figures = [Figure(f"{NAMES[name]}: skipped", reason)]
+                    figures = [Figure(f"{NAMES[name]}: {SKIPPED}", reason)]
                 else:
-                    figures = figures_of(name, folder / name, local)
+                    figures = figures_of(name, folder / name, local, not options.no_stream)
             except PenstockError as error:
                 # One cluster that cannot be had (no Java, no Maven) must not hide the others.
-                figures = [Figure(f"{NAMES[name]}: could not be measured", str(error), holds=False)]
+                figures = [Figure(f"{NAMES[name]}: {FAILED}", str(error), holds=False)]
             print_figures(figures, f"{NAMES[name]}, {time.monotonic() - began_s:.0f} s", console)
             found += figures
-            write_figures(found, RESULT)
+            write_figures(with_earlier(figures, [name]), RESULT)
     console.print(
         f"{sum(f.holds is True for f in found)} bars reached, {sum(f.holds is False for f in found)} not"
     )

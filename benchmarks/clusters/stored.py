@@ -1,15 +1,18 @@
-"""A stateful unit whose checkpoint lies on HDFS: its driver is killed, and it counts every number once.
+"""Two units on YARN whose checkpoints lie on HDFS: a driver is killed, and every number is counted once.
 
-The cluster is an existing standalone one; what its machines share is `storage: hdfs://…` and nothing else.
-Numbers are read and results written by functions, as a person's own source and sink would be.
+What the cluster's machines share is `storage: hdfs://…` and nothing else: a Kafka channel is between the
+units, the second one has state, and numbers are read and results written by functions, as a person's own
+source and sink would be.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,9 +21,10 @@ from penstock.errors import ClusterError
 from penstock.machine.processes import read_records, wait_until
 from penstock.report.figures import Figure
 from penstock.runs.folder import RunFolder
+from penstock.topology.file import dump_topology, parse_topology
 
-from .hdfs import Hdfs
-from .standalone import StandaloneCluster
+from .hdfs import CLIENT, Hdfs
+from .yarn import YarnCluster
 
 FUNCTIONS = """
 from pathlib import Path
@@ -31,8 +35,11 @@ HERE = Path(__file__).parent
 def numbers(spark):
     return spark.readStream.option("maxFilesPerTrigger", 2).text(f"file://{HERE}/numbers")
 
-def count(numbers):
-    return numbers.groupBy((sql.col("value") % 10).alias("digit")).agg(sql.count("*").alias("numbers"))
+def trimmed(numbers):
+    return numbers.select(sql.trim("value").alias("value"))
+
+def count(trimmed):
+    return trimmed.groupBy((sql.col("value") % 10).alias("digit")).agg(sql.count("*").alias("numbers"))
 
 def keep(batch, batch_id):
     counts = batch.toJSON().collect()
@@ -40,35 +47,36 @@ def keep(batch, batch_id):
 """
 TOPOLOGY = """
 name: stored
-sources: {{numbers: {{function: "stored:numbers"}}}}
+sources: {numbers: {function: "stored:numbers"}}
 operators:
-  count: {{inputs: numbers, function: "stored:count", stateful: yes, slo: 5 s}}
-sinks: {{kept: {{inputs: count, function: "stored:keep"}}}}
-units: {{counting: {{operators: [count], max_instances: 2}}}}
-sites:
-  theirs:
-    master: {master}
-    storage: {storage}
-    settings: {settings}
-loop: {{monitoring: 3 s, provisioning: 6 s}}
+  trimmed: {inputs: numbers, function: "stored:trimmed", schema: "value STRING", slo: 5 s}
+  count: {inputs: trimmed, function: "stored:count", stateful: yes, slo: 5 s}
+sinks: {kept: {inputs: count, function: "stored:keep"}}
+channels: {between: {kind: kafka}}
+units:
+  reading: {operators: [trimmed], max_instances: 1, channel: between}
+  counting: {operators: [count], max_instances: 2}
+loop: {monitoring: 3 s, provisioning: 6 s}
 """
+KILLED = "counting"
+"""The unit whose driver is killed: the one with state."""
 FILES, EACH = 40, 25
 PATIENCE_S = 240.0
 
 
 def figures(folder: Path) -> list[Figure]:
-    """Run it, kill its driver half way, and count."""
+    """Run it, kill a driver half way, and count."""
     began_s = time.monotonic()
-    with Hdfs(folder / "hdfs") as hdfs, StandaloneCluster(folder / "cluster", workers=1) as cluster:
+    with contextlib.ExitStack() as started:
+        hdfs = started.enter_context(Hdfs(folder / "hdfs"))
+        cluster = started.enter_context(YarnCluster(folder / "yarn", files=hdfs.url, client=CLIENT))
         up_s = time.monotonic() - began_s
         job = folder / "job"
         for name in ("numbers", "kept"):
             (job / name).mkdir(parents=True)
         (job / "stored.py").write_text(FUNCTIONS)
-        settings = json.dumps(hdfs.settings)
-        (job / "stored.yaml").write_text(
-            TOPOLOGY.format(master=cluster.master_url, storage=f"{hdfs.url}/penstock", settings=settings)
-        )
+        topology = replace(parse_topology(TOPOLOGY), sites=(cluster.site(f"{hdfs.url}/penstock"),))
+        (job / "stored.yaml").write_text(dump_topology(topology))
         run = RunFolder.at(job / "run")
         with (job / "output").open("wb") as output:
             command = [
@@ -85,13 +93,19 @@ def figures(folder: Path) -> list[Figure]:
         finally:
             process.terminate()
             process.wait(60)
+        wait_until(lambda: not cluster.remains(), 30.0)
+        remains = cluster.remains()
     counts = _counts(job)
     right = counts == dict.fromkeys(range(10), FILES * EACH // 10)
     return [
-        Figure("HDFS and a standalone master: up after", up_s, unit="s"),
+        Figure("YARN with checkpoints on HDFS: up after", up_s, unit="s"),
         Figure(
-            "checkpoint on HDFS: numbers counted through a killed driver", sum(counts.values()),
+            "YARN with checkpoints on HDFS: numbers counted through a killed driver", sum(counts.values()),
             f"= {FILES * EACH}, each once", holds=right and killed,
+        ),
+        Figure(
+            "YARN with checkpoints on HDFS: left behind", ", ".join(remains) or "nothing", "nothing",
+            holds=not remains,
         ),
     ]  # fmt: skip
 
@@ -122,10 +136,10 @@ def _await(job: Path, process: subprocess.Popen[bytes], total: int) -> None:
 
 
 def _kill_driver(run: RunFolder) -> bool:
-    """Kill the unit's driver with its Java, as a fault would."""
+    """Kill a unit's driver with its Java, as a fault would."""
     plan = run.plan()
     for record in read_records():
-        if record.group == f"{plan.name}-units" and record.alive:
+        if record.group == f"{plan.name}-units" and record.name == KILLED and record.alive:
             for process in (psutil.Process(record.pid), *psutil.Process(record.pid).children(recursive=True)):
                 process.kill()
             return True

@@ -40,6 +40,8 @@ class Job:
     """(factor on the rate, seconds)."""
     most: int = 6
     interval_s: float = 3.0
+    policy: str = "rate"
+    """Follows the load and nothing else: what is tried here is the ground, not the worth of late records."""
 
     @property
     def numbers(self) -> Path:
@@ -126,6 +128,7 @@ def main() -> int:
     handle = penstock.attach(
         spark,
         slo="3 s",
+        policy=job.policy,
         max_instances=job.most,
         interval=job.interval_s,
         journal=Path(job.folder) / "journal.db",

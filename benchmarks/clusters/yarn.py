@@ -10,12 +10,14 @@ import json
 import os
 import signal
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from penstock.spark.installation import spark_home
+from penstock.spark.launching import spark_archive, spark_java
 from penstock.topology.model import Site
 
 from .hadoop import FAST, start_daemon, write_conf
@@ -33,8 +35,18 @@ EXECUTOR, APPLICATION_MASTER = (
 class YarnCluster(Started):
     """A ResourceManager and NodeManagers; as a context manager everything is stopped on leaving."""
 
-    def __init__(self, folder: Path, nodes: int = 2, cores: int = 8, memory_mib: int = 8192) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 2,
+        cores: int = 8,
+        memory_mib: int = 8192,
+        files: str = "file:///",
+        client: Mapping[str, str] | None = None,
+    ) -> None:
+        """`files` is the file system the cluster shares, `client` settings of those that use it."""
         super().__init__(folder)
+        self._files, self._client = files, client or {}
         self.conf = folder / "conf"
         self._nodes, self._cores, self._memory_mib = nodes, cores, memory_mib
         self._ports = {name: free_port() for name in ("address", "scheduler", "tracker", "admin", "web")}
@@ -132,10 +144,12 @@ class YarnCluster(Started):
         found += [str(process) for _, process in self.processes("org.apache.spark")]
         return found
 
-    def site(self, storage: Path) -> Site:
+    def site(self, storage: Path | str) -> Site:
         """The cluster as a topology names it."""
         cluster = {"conf_folder": str(self.conf), "jars": self.jars, "driver_address": "127.0.0.1"}
-        settings = {"spark.executor.extraJavaOptions": " ".join(FAST)}
+        # All is on this machine: its archive of classes serves the containers too.
+        flags = (*FAST, *spark_archive(spark_java()).use())
+        settings = {"spark.executor.extraJavaOptions": " ".join(flags)}
         return Site("theirs", master="yarn", cluster=cluster, settings=settings, storage=str(storage))
 
     def processes(self, marked: str) -> list[tuple[str, psutil.Process]]:
@@ -199,5 +213,5 @@ class YarnCluster(Started):
             "yarn.nodemanager.delete.debug-delay-sec": "0",
             **more,
         }
-        core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self.folder / "hadoop")}
-        write_conf(conf, {"yarn-site.xml": yarn, "core-site.xml": core})
+        core = {"fs.defaultFS": self._files, "hadoop.tmp.dir": str(self.folder / "hadoop")}
+        write_conf(conf, {"yarn-site.xml": yarn, "core-site.xml": core, "hdfs-site.xml": self._client})

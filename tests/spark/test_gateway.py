@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import types
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from penstock.errors import ClusterError
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.capabilities import Capabilities, capabilities
 from penstock.spark.gateway.errors import cause_of
+from penstock.spark.gateway.events import QueryEvents
 from penstock.spark.gateway.executors import DriverExecutors
 from penstock.spark.gateway.plans import aggregates, output_mode, sources_read, widened
 from penstock.spark.gateway.queries import (
@@ -273,11 +275,36 @@ def test_events_are_read_once_and_are_those_of_sparks_public_list(
 
 
 @pytest.mark.spark
+def test_events_of_all_queries_are_read_once_also_of_those_that_ended(
+    spark: Any, rates: Any, query: Any, tmp_path: Path
+) -> None:
+    events = QueryEvents(spark)
+    assert wait_until(lambda: len(query.recentProgress) >= 2, 60)
+    active, first = events.read()
+    assert [(known.id, known.run, known.name) for known in active] == [(query.id, query.runId, None)]
+    assert [event["batchId"] for event in first] == list(range(len(first)))
+    writer = rates.writeStream.format("noop").queryName("other")
+    other = writer.option("checkpointLocation", str(tmp_path / "other")).start()
+    assert wait_until(lambda: len(other.recentProgress) >= 3, 60)
+    active, second = events.read()
+    assert {known.name for known in active} == {None, "other"}
+    other.stop()
+    active, third = events.read()
+    assert [known.run for known in active] == [query.runId]
+    every = [*first, *second, *third]
+    of_other = [event for event in every if event["runId"] == other.runId]
+    assert of_other == [json.loads(progress.json) for progress in other.recentProgress]
+    numbers = [event["batchId"] for event in every if event["runId"] == query.runId]
+    assert numbers == list(range(len(numbers))), "none is lost and none is there twice"
+    assert events.at_once, "and all that by one call for all queries"
+
+
+@pytest.mark.spark
 def test_a_plan_tells_what_it_reads(rates: Any, spark: Any) -> None:
     both = rates.unionByName(rates.filter("value > 3"))
     assert len(sources_read(both)) == 2
     assert all("rate-micro-batch" in source.lower() for source in sources_read(both))
-    assert len(sources_read(spark.range(3))) == 1
+    assert sources_read(spark.range(3)) == [], "a table has no place in a query's offsets"
 
 
 @pytest.mark.spark

@@ -109,6 +109,49 @@ def test_a_cluster_on_this_machine_shares_its_disk(tmp_path: Path) -> None:
         assert not_runnable(topology(site), tmp_path / "run") == []
 
 
+def test_yarn_on_this_machine_shares_its_disk_and_yarn_elsewhere_does_not(
+    hadoop: Path, tmp_path: Path
+) -> None:
+    site = f"{{master: yarn, cluster: {{conf_folder: {hadoop}}}}}"
+    assert not_runnable(topology(site), tmp_path / "run") == []
+    (hadoop / "yarn-site.xml").write_text(YARN_SITE.format(host="10.1.2.3", port=8032))
+    assert "name what all of them share" in "\n".join(not_runnable(topology(site), tmp_path / "run"))
+
+
+CROSSING = """
+sources: {{numbers: {{function: "a:numbers"}}}}
+operators:
+  trim: {{inputs: numbers, function: "a:trim", schema: "value STRING"}}
+  count: {{inputs: trim, function: "a:count"}}
+sinks: {{kept: {{inputs: count, function: "a:keep"}}}}
+channels: {{between: {{{channel}}}}}
+units: {{reading: {{operators: [trim]}}, counting: {{operators: [count]}}}}
+sites: {{there: {{master: "{master}", storage: "hdfs://names/penstock"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("channel", "master", "message"),
+    [
+        ("kind: kafka", "spark://there:7077", "its machines cannot reach channel between"),
+        (
+            'kind: kafka, bootstrap: "127.0.0.1:9092"',
+            "spark://there:7077",
+            "its machines cannot reach channel between",
+        ),
+        ("kind: files", "spark://there:7077", "where channel between of kind files is; write kind: kafka"),
+        ('kind: kafka, bootstrap: "broker:9092"', "spark://there:7077", ""),
+        ("kind: kafka", "spark://127.0.0.1:7077", ""),
+    ],
+)
+def test_channels_must_be_within_reach_of_the_machines(channel: str, master: str, message: str) -> None:
+    found = not_runnable(parse_topology(CROSSING.format(channel=channel, master=master)))
+    if message:
+        assert message in "\n".join(found)
+    else:
+        assert found == []
+
+
 def test_yarn_needs_hadoops_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     site = Site("there", master="yarn")
@@ -124,6 +167,7 @@ def test_yarn_is_told_the_queue_the_folder_and_the_shared_disk(hadoop: Path) -> 
     manager = make_manager(Site("there", master="yarn", storage="/mnt", cluster=cluster))
     assert manager.settings()["spark.yarn.queue"] == "streams"
     assert manager.settings()["spark.yarn.stagingDir"].startswith("file:///mnt/")
+    assert manager.settings()["spark.authenticate"] == "true", "YARN gives every application its own secret"
     assert manager.environment()["HADOOP_CONF_DIR"] == str(hadoop)
     assert manager.environment()["PYSPARK_PYTHON"] == "/opt/python"
     with pytest.raises(ClusterError, match="ResourceManager does not answer"):

@@ -16,6 +16,7 @@ from benchmarks.clusters.standalone import StandaloneCluster
 from benchmarks.clusters.yarn import YarnCluster
 
 from penstock.errors import ClusterError
+from penstock.machine.processes import wait_until
 from penstock.spark.training import ensure_archive
 
 pytestmark = [
@@ -38,6 +39,23 @@ def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results
     assert sold.spent == expected(sold.records_in)
 
 
+def test_the_quickstart_on_yarn_gives_the_usual_results(tmp_path: Path) -> None:
+    need_hadoop()
+    with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
+        sold = sell(tmp_path / "shop", cluster.site(tmp_path), hold_s=3.0)
+        assert wait_until(lambda: cluster.remains() == [], 30)
+    assert sold.records_in > 0
+    assert sold.spent == expected(sold.records_in)
+
+
+def need_hadoop() -> None:
+    """Skip where Hadoop's jars cannot be fetched."""
+    try:
+        daemon_jars()
+    except ClusterError as error:
+        pytest.skip(f"Hadoop's jars cannot be had: {error}")
+
+
 def expected(orders: int) -> dict[str, tuple[int, float]]:
     """What the shop sells for, by arithmetic: `shop.price` over the numbers the feeder counts."""
     records, spent = [], dict[str, tuple[int, float]]()
@@ -50,10 +68,7 @@ def expected(orders: int) -> dict[str, tuple[int, float]]:
 
 
 def test_an_attached_job_on_yarn_scales_through_a_killed_executor_and_loses_nothing(tmp_path: Path) -> None:
-    try:
-        daemon_jars()
-    except ClusterError as error:
-        pytest.skip(f"Hadoop's jars cannot be had: {error}")
+    need_hadoop()
     with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
         phases = ((1.0, 4.0), (4.0, 20.0), (1.0, 6.0))
         outcome = campaign.run(cluster, "stream", tmp_path / "job", phases=phases, interval_s=2.0, most=4)

@@ -96,7 +96,7 @@ class KubernetesCluster(Started):
             for pod in held:
                 if pod["spec"]["nodeName"] == name:
                     self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", 0)
-            return name
+            return str(name)
         return None
 
     def remains(self) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.spark.gateway.events import reads_at_once
 from penstock.spark.gateway.executors import DECOMMISSION_INFO, SUMMARY_PRINTER, DriverExecutors
 from penstock.spark.gateway.plans import DATASETS
-from penstock.spark.gateway.queries import REAL_TIME_TRIGGER, printed_array
-from penstock.spark.gateway.session import has, is_connect, is_stopped, java, java_class, java_context
+from penstock.spark.gateway.queries import REAL_TIME_TRIGGER
+from penstock.spark.gateway.session import has, is_connect, is_stopped, java_class, java_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class Capabilities:
     allocation_manager: bool = False
     """Spark's own dynamic allocation can be stopped, where it is on."""
     progress_in_one_call: bool = False
-    """Progress events can be read in one call, and not one by one."""
+    """Progress events of all queries can be read in one call, and not query by query."""
     widened_projections: bool = False
     """Columns that an operator dropped can be let through its plan."""
     real_time: bool = False
@@ -61,15 +62,9 @@ def capabilities(spark: SparkSession) -> Capabilities:
         and java_class(spark, DECOMMISSION_INFO) is not None,
         kill=has(backend, "killExecutors"),
         allocation_manager=has(context, "executorAllocationManager"),
-        progress_in_one_call=_works(lambda: printed_array(spark, _empty_array(spark)) == []),
+        progress_in_one_call=_works(lambda: reads_at_once(spark)),
         real_time=java_class(spark, REAL_TIME_TRIGGER) is not None,
         widened_projections=java_class(spark, *(f"{name}$" for name in DATASETS)) is not None,
-    )
-
-
-def _empty_array(spark: SparkSession) -> Any:
-    return java(spark).java.lang.reflect.Array.newInstance(
-        java(spark).java.lang.Class.forName("java.lang.Object"), 0
     )
 
 

@@ -33,6 +33,8 @@ DECOMMISSION_INFO = "org.apache.spark.scheduler.ExecutorDecommissionInfo"
 DEFAULT_INSTANCES = "2"
 """What YARN and Kubernetes start where `spark.executor.instances` is not set."""
 SUMMARY_PRINTER = "org.apache.spark.status.api.v1.JacksonMessageWriter"
+SAY_AGAIN_S = 5.0
+"""How often a target is said again that nothing has changed: each time asks the cluster manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class DriverExecutors:
         self._spark = spark
         self._printer: Any = None
         self._no_preferences: Any = None
+        self._held: tuple[Any, Any, Any] | None = None
+        """The session's Java context, and the driver's context and backend behind it: asked for once."""
 
     def listed(self) -> tuple[Executor, ...]:
         """Registered executors that live, oldest first; the driver is not one."""
@@ -122,11 +126,18 @@ class DriverExecutors:
 
     @property
     def _context(self) -> Any:
-        return java_context(self._spark)
+        return self._behind()[1]
 
     @property
     def _backend(self) -> Any:
-        return self._context.schedulerBackend()
+        return self._behind()[2]
+
+    def _behind(self) -> tuple[Any, Any, Any]:
+        session: Any = self._spark.sparkContext._jsc
+        if self._held is None or self._held[0] is not session:
+            context = java_context(self._spark)
+            self._held = (session, context, context.schedulerBackend())
+        return self._held
 
 
 def _executor(summary: Mapping[str, Any]) -> Executor:
@@ -172,6 +183,7 @@ class ExecutorControl:
     """The wanted number of executors, as last said; None before the first time."""
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
     _last: tuple[frozenset[str], tuple[Executor, ...]] | None = None
+    _said_s: float = -SAY_AGAIN_S
     _driver: DriverExecutors = field(init=False)
 
     @property
@@ -248,9 +260,10 @@ class ExecutorControl:
         self.tick()
 
     def tick(self) -> None:
-        """Kill what did not retire in time, forget what is gone, and say the target again."""
+        """Kill what did not retire in time, forget what is gone, and say the target again now and then."""
         if not self._retiring:
-            self._say_target()
+            if time.monotonic() - self._said_s >= SAY_AGAIN_S:
+                self._say_target()
             return
         alive = {executor.id for executor in self.executors()}
         now_s = time.monotonic()
@@ -273,6 +286,7 @@ class ExecutorControl:
     def _say_target(self) -> None:
         if self.target is not None:
             self._driver.set_target(self.target)
+            self._said_s = time.monotonic()
 
     def _require_possible(self) -> None:
         found = self.scalability()

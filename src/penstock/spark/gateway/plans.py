@@ -22,9 +22,10 @@ _STATE_FUNCTIONS = ("FlatMapGroups", "TransformWithState")
 
 
 def sources_read(frame: DataFrame) -> list[str]:
-    """What a plan reads, place by place, in the order of a query's offsets."""
+    """What a plan reads of streams, place by place, in the order of a query's offsets."""
     leaves = _analysed(frame).collectLeaves()
-    return [str(leaves.apply(index).toString()) for index in range(leaves.size())]
+    found = (leaves.apply(index) for index in range(leaves.size()))
+    return [str(leaf.toString()) for leaf in found if leaf.isStreaming()]
 
 
 def aggregates(frame: DataFrame) -> bool:

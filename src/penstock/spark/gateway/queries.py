@@ -46,7 +46,7 @@ def events_since(spark: SparkSession, query: Any, seen: Seen | None) -> list[dic
     """A query's progress events after `seen` as Spark prints them in JSON, oldest first.
 
     All that Spark still keeps where `seen` is None. At most four short calls, however many events there
-    are, where this Spark allows it (`Capabilities.progress_in_one_call`); else by its public list.
+    are, where this Spark allows it; else by its public list.
     """
     found = _printed_events(spark, query, seen) if hasattr(query, "_jsq") else None
     if found is None:

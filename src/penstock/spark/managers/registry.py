@@ -51,13 +51,11 @@ def on_this_machine(site: Site) -> bool:
     master = site.master
     if master is None or master.startswith(in_driver.SCHEME):
         return True
-    if not master.startswith((existing_standalone.SCHEME, kubernetes.SCHEME)):
-        return False
     try:
         addresses = make_manager(site).addresses
     except ConfigurationError:
         return False
-    return all(address.loopback for address in addresses)
+    return bool(addresses) and all(address.loopback for address in addresses)
 
 
 def wrong_masters(topology: Topology) -> Iterator[Found]:

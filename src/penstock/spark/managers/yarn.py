@@ -14,6 +14,7 @@ from typing import ClassVar
 from xml.etree import ElementTree
 
 from penstock.errors import ConfigurationError
+from penstock.spark.access import CLOSED
 from penstock.spark.managers.theirs import (
     Address,
     ExistingCluster,
@@ -56,6 +57,8 @@ def make(site: Site, parameters: YarnParameters) -> ExistingCluster:
         )
     addresses = resource_managers(Path(folder))
     settings = {
+        # YARN hands every application a secret of its own: nobody else speaks with its driver and executors.
+        **CLOSED,
         **driver_address(parameters.driver_address, ()),
         # An application master on a lost machine is started again; failures long ago do not count.
         "spark.yarn.am.attemptFailuresValidityInterval": "1h",

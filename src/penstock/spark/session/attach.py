@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("penstock.attach")
 
 SITE = "spark"
+LOOK_AFTER_S = 1.0
+"""How often it is looked whether the session was stopped."""
 
 
 class Attached:
@@ -89,6 +91,7 @@ class Attached:
         self._status = replace(self._status, **self._further)
         self._listeners = listeners
         self._ending = threading.Event()
+        self._looked_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="penstock-attach", daemon=True)
 
     def start(self) -> None:
@@ -137,6 +140,7 @@ class Attached:
             if not (self._ending.is_set() or self._session_over(wait_s=3.0)):
                 problem = f"{type(error).__name__}: {error}"
                 LOG.exception("the control loop ended; the job goes on with the executors it has")
+        self._plane.end()
         try:
             self._say("ended", problem)
             self._telling.end(self._status)
@@ -167,8 +171,13 @@ class Attached:
 
     def _over(self) -> bool:
         """Asked some times a second: looks after the session between two turns of the loop."""
-        if self._ending.is_set() or self._session_over():
+        if self._ending.is_set():
             return True
+        # Asking Java costs some tenths of a millisecond: once a second is soon enough.
+        if time.monotonic() - self._looked_s >= LOOK_AFTER_S:
+            self._looked_s = time.monotonic()
+            if self._session_over():
+                return True
         self._plane.pulse()
         return False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.monitoring import DurationStatistics, InstanceReading, Measurement
 from penstock.spark.gateway.connect import Executors
@@ -90,7 +90,6 @@ class SessionMeter:
         self._service_s: float | None = None
         self._busy_s = 0.0
         """Slot time used since the last measurement with a finished batch."""
-        self._queries: list[Any] = []
         self._batches: list[Batch] = []
         self._triggers: dict[str, Trigger] = {}
         self._previous: dict[str, Batch] = {}
@@ -107,14 +106,14 @@ class SessionMeter:
         """Fetch new events. `measure` does it too; call it in between where intervals are long
         (Spark keeps the last 400 events with our settings, 100 without).
         """
-        self._queries, batches = self._progress.read()
+        batches = self._progress.read()
         active = {}
-        for run, query in self._progress.running().items():
-            name, trigger = str(query.id), self._progress.trigger(run)
-            active[run] = (query, name, query.name, trigger)
-            self._triggers[name] = trigger
+        for run, known in self._progress.running().items():
+            trigger = self._progress.trigger(run)
+            active[run] = (known.query, known.id, known.name, trigger)
+            self._triggers[known.id] = trigger
             if self._waiting_known is None:
-                self._backlogs.learn(query, name)
+                self._backlogs.learn(known.query, known.id)
         self.book.see(active)
         for batch in batches:
             self._batches.append(batch)
@@ -122,7 +121,7 @@ class SessionMeter:
         alive = {name for _, name, _, _ in active.values()}
         self._triggers = {name: trigger for name, trigger in self._triggers.items() if name in alive}
         self._backlogs.keep(alive)
-        if self._queries:
+        if active:
             self.state = MeterState.MEASURING
         elif self.state is MeterState.MEASURING or batches:
             self.state = MeterState.ENDED
@@ -130,7 +129,7 @@ class SessionMeter:
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query ran (see `state`)."""
         self.poll()
-        queries = self._queries
+        queries = tuple(known.name or known.id for known in self._progress.running().values())
         batches, self._batches = self._batches, []
         self.batches = tuple(batches)
         executors = self.executors = self._executors.executors()
@@ -286,7 +285,7 @@ class SessionMeter:
         return max(d[0] for d in weighed), max(d[1] for d in weighed), max(d[2] for d in weighed)
 
     def _note_details(
-        self, batches: Sequence[Batch], queries: Sequence[Any], executors: Sequence[Executor]
+        self, batches: Sequence[Batch], queries: tuple[str, ...], executors: Sequence[Executor]
     ) -> None:
         full = [batch for batch in batches if batch.rows > 0]
         names = {name for batch in full for name in batch.parts_s}
@@ -297,7 +296,7 @@ class SessionMeter:
             batches=len(full),
             batch_s=sum(batch.duration_s for batch in full) / len(full) if full else None,
             parts_s={n: sum(b.parts_s.get(n, 0.0) for b in full) / len(full) for n in sorted(names)},
-            queries=tuple(str(query.name or query.id) for query in queries),
+            queries=queries,
             instances_by_host=by_host,
             state_rows=max((batch.state_rows for batch in batches), default=self.details.state_rows),
         )

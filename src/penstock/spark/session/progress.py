@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.gateway.queries import Seen, Trigger, active_queries, events_since, is_active, trigger_of
+from penstock.spark.gateway.events import Known, QueryEvents
+from penstock.spark.gateway.queries import Trigger, trigger_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,58 +66,38 @@ class ProgressReader:
     """Reads the new progress events of every query of a session, each once. Use it from one thread."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._seen: dict[str, Seen] = {}
+        self._events = QueryEvents(spark)
         self._triggers: dict[str, Trigger] = {}
-        self._running: dict[str, Any] = {}
+        self._running: dict[str, Known] = {}
+        self._last: dict[str, int] = {}
+        """The number of the newest batch that was read, by run."""
         self.missed = 0
         """Events that had left Spark's ring before they were read; poll more often where it grows."""
 
-    def queries(self) -> list[Any]:
-        """The active streaming queries of the application."""
-        return active_queries(self._spark)
-
-    def read(self) -> tuple[list[Any], list[Batch]]:
-        """The active queries, and what all queries did since the last call, oldest first."""
-        active = self.queries()
-        running = {str(query.runId): query for query in active}
-        # One that ended since the last call has left its last events behind: its last batches count too.
-        ended = [query for run, query in self._running.items() if run not in running]
-        self._running = running
-        found: list[Batch] = []
-        for query in (*ended, *active):
-            try:
-                found.extend(self._new(query))
-            except Exception:
-                if is_active(query):
-                    raise
-                # It ended between the two calls; there is nothing more to read.
-        for gone in [run for run in self._seen if run not in running]:
-            del self._seen[gone]
+    def read(self) -> list[Batch]:
+        """What all queries did since the last call, oldest first, also those that have ended since."""
+        active, events = self._events.read()
+        self._running = {known.run: known for known in active}
+        for event in events:
+            run, number = event["runId"], int(event["batchId"])
+            before = self._last.get(run)
+            if before is not None and number > before + 1:
+                self.missed += number - before - 1
+            self._last[run] = number
+        for gone in [run for run in self._last if run not in self._running]:
+            del self._last[gone]
             self._triggers.pop(gone, None)
-        return active, sorted(found, key=lambda batch: batch.started_s)
+        return sorted((parse_progress(event) for event in events), key=lambda batch: batch.started_s)
 
-    def running(self) -> dict[str, Any]:
+    def running(self) -> dict[str, Known]:
         """The active queries as of the last read, by run."""
         return self._running
 
     def trigger(self, run: str) -> Trigger:
         """The trigger of a query that runs."""
         if run not in self._triggers:
-            self._triggers[run] = trigger_of(self._running[run])
+            self._triggers[run] = trigger_of(self._running[run].query)
         return self._triggers[run]
-
-    def _new(self, query: Any) -> list[Batch]:
-        run = str(query.runId)
-        seen = self._seen.get(run)
-        fresh = events_since(self._spark, query, seen)
-        if not fresh:
-            return []
-        self._seen[run] = Seen(int(fresh[-1]["batchId"]), str(fresh[-1]["timestamp"]))
-        batches = [parse_progress(event) for event in fresh]
-        if seen is not None and batches[0].number > seen.number + 1:
-            self.missed += batches[0].number - seen.number - 1
-        return batches
 
 
 def parse_progress(event: Mapping[str, Any]) -> Batch:
