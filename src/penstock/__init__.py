@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.channels.lookups import Lookup
     from penstock.controller.listening import Listener
     from penstock.spark.session.attach import attach
 
-__all__ = ["Listener", "attach"]
+__all__ = ["Listener", "Lookup", "attach"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from penstock.controller.listening import Listener
 
         return Listener
+    if name == "Lookup":
+        from penstock.channels.lookups import Lookup
+
+        return Lookup
     if name == "attach":
         from penstock.spark.session.attach import attach
 

@@ -177,3 +177,8 @@ def format_duration(seconds: float) -> str:
         return f"{minutes} min" + (f" {rest:02d} s" if rest else "")
     hours, rest = divmod(round(seconds / 60), 60)
     return f"{hours} h" + (f" {rest:02d} min" if rest else "")
+
+
+def counted(number: int, what: str) -> str:
+    """How many there are of something, in words: `1 instance`, `2 instances`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -44,12 +44,14 @@ class Wish(Strict):
     topology: Text
     reason: Reason = ""
     revision: int | None = Field(None, ge=1, le=2**31, description="The version it was written for.")
+    give_up_state: bool = Field(False, description="Do it although state is lost that cannot be kept.")
+    rehearse: bool = Field(False, description="Try it on records that are there before anybody stops.")
 
 
 class Told(Strict):
     """A command to a run's controller."""
 
-    kind: Literal["stop", "pause", "resume", "drain", "move", "restart", "undo"]
+    kind: Literal["stop", "finish", "pause", "advise", "resume", "drain", "move", "restart", "undo"]
     subject: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None, description="The host to drain, the instance to move, the unit to restart."
     )
@@ -57,6 +59,7 @@ class Told(Strict):
         None, description="The host an instance moves to; else wherever there is room."
     )
     reason: Reason = ""
+    give_up_state: bool = Field(False, description="Take a change back although state is lost by it.")
 
 
 class NewRun(Strict):
@@ -80,6 +83,9 @@ class Change(BaseModel):
     stops: list[str]
     untouched: list[str]
     refused: list[str]
+    renewals: list[str] = Field(default=[], description="Units that start again without the state they had.")
+    given_up: list[str] = Field(default=[], description="State that is lost by it.")
+    drains: list[str] = Field(default=[], description="Units that first finish what there is to read.")
 
 
 class Mistakes(BaseModel):

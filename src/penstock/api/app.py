@@ -9,12 +9,13 @@ from decimal import Decimal
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from penstock.api import answers, pages
+from penstock.api import answers, pages, streams
+from penstock.api.places import Place, Served
 from penstock.api.runs import Runs
 from penstock.controller.journal import Journal
 from penstock.errors import ClusterError, PenstockError, TopologyError
@@ -30,10 +31,9 @@ LARGEST = 1 << 20
 LOOK_S = 0.5
 """How often a stream of events looks for something new."""
 ROWS = 1000
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 TABLES = ("tick", "observation", "action", "budget", "notice", "charge")
 
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 WRONG: dict[int | str, dict[str, Any]] = {
     401: {"model": answers.Mistakes, "description": "No token, or a wrong one."},
     404: {"model": answers.Mistakes, "description": "There is no such run."},
@@ -45,24 +45,6 @@ WRONG: dict[int | str, dict[str, Any]] = {
 
 
 ROUTER = APIRouter(prefix="/api/v1")
-
-
-def _runs(request: Request) -> Runs:
-    found: Runs = request.app.state.runs
-    return found
-
-
-Served = Annotated[Runs, Depends(_runs)]
-
-
-def _place(runs: Served, name: Name) -> RunFolder:
-    found = runs.find(name)
-    if found is None:
-        raise HTTPException(404, [f"there is no run {name}"])
-    return found
-
-
-Place = Annotated[RunFolder, Depends(_place)]
 
 
 def create_app(runs: Runs) -> FastAPI:
@@ -81,6 +63,7 @@ def create_app(runs: Runs) -> FastAPI:
     _translate_errors(app)
     _guard(app)
     app.include_router(ROUTER)
+    app.include_router(streams.ROUTER)
     app.include_router(pages.ROUTER)  # after the API's: it has a place for every address
     return app
 
@@ -128,7 +111,8 @@ def topology(place: Place) -> answers.Version:
 def look_ahead(place: Place, wish: answers.Wish) -> answers.Change:
     """What a change would do; nothing is changed."""
     plan = place.plan()
-    return _change(plan.revision, preview(plan.read_topology(), _checked(wish.topology)))
+    found = preview(plan.read_topology(), _checked(wish.topology), fed=plan.feed)
+    return _change(plan.revision, found)
 
 
 @ROUTER.post("/runs/{name}/apply")
@@ -136,14 +120,21 @@ def apply(place: Place, wish: answers.Wish) -> answers.Change:
     """Go on with another version of the topology while it runs."""
     topology = _checked(wish.topology)
     revision, found = applied(
-        place, topology, reason=wish.reason, revision=wish.revision, by="the API", answer_s=ANSWER_S
+        place,
+        topology,
+        reason=wish.reason,
+        revision=wish.revision,
+        by="the API",
+        give_up_state=wish.give_up_state,
+        rehearse=wish.rehearse,
+        answer_s=ANSWER_S,
     )
     return _change(revision, found)
 
 
 @ROUTER.post("/runs/{name}/commands", status_code=202)
 def tell(place: Place, told: answers.Told) -> answers.Mistakes:
-    """Pause, resume, stop, drain a host, move an instance, restart a unit, take the last change back."""
+    """Tell its controller something: pause, only advise, resume, stop, drain, move, restart, undo."""
     require_running(place)
     commands.put(place.commands, _command(told))
     return answers.Mistakes(errors=[])
@@ -196,7 +187,9 @@ async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
 
 
 def _command(told: answers.Told) -> commands.Command:
-    return commands.Command(told.kind, told.reason, told.subject, "the API", to=told.to)
+    return commands.Command(
+        told.kind, told.reason, told.subject, "the API", to=told.to, give_up_state=told.give_up_state
+    )
 
 
 def _checked(text: str) -> Any:
@@ -226,6 +219,9 @@ def _change(revision: int, found: Any) -> answers.Change:
         stops=list(found.stops),
         untouched=list(found.untouched),
         refused=list(found.refused),
+        renewals=list(found.renewals),
+        given_up=list(found.given_up),
+        drains=list(found.drains),
     )
 
 

@@ -3,8 +3,9 @@
 A batch is written into a hidden folder and renamed into place, once for each folder that takes it (hard
 links, so the bytes lie there once). The rename is the commit: a batch written again after a crash finds
 its number taken and is dropped. That holds for one writer only, whose numbers grow; so a folder carries its
-writer's mark, and a second writer is refused. A batch's name says how many records it has and from when
-they are, so measuring looks at no record.
+writer's mark, and a second writer is refused. A folder may be handed over to another writer: its mark then
+says by how much that writer's numbers are shifted, so that they go on behind the last one. A batch's name
+says how many records it has and from when they are, so measuring looks at no record.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -118,11 +119,14 @@ def batches_in(folder: Path) -> list[BatchFolder]:
     return [batch for batch in found if batch is not None]
 
 
-def claim(folder: Path, writer: str) -> None:
-    """Mark a folder as a writer's; ConfigurationError where it is another's, for numbers would clash."""
-    mark = folder / _MARK
+def claim(folder: Path, writer: str) -> int:
+    """Mark a folder as a writer's; by how much its numbers are shifted there.
+
+    ConfigurationError where the folder is another's, for numbers would clash.
+    """
+    mark, shift = folder / _MARK, 0
     try:
-        owner = mark.read_text()
+        owner, shift = _mark_of(folder)
     except FileNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)
         if batches_in(folder):
@@ -133,13 +137,59 @@ def claim(folder: Path, writer: str) -> None:
             with contextlib.suppress(FileExistsError):
                 os.link(part, mark)
             part.unlink()
-            owner = mark.read_text()
+            owner, shift = _mark_of(folder)
     if owner != writer:
         raise ConfigurationError(
             f"folder {folder}: it was written by {owner}, and now by {writer}; batches of two writers have "
             "the same numbers and records would be lost. Give each sink a folder of its own. Where a "
             "checkpoint was deleted, delete this folder too, or move it away"
         )
+    return shift
+
+
+def _mark_of(folder: Path) -> tuple[str, int]:
+    """Whose a folder is, and by how much that writer's numbers are shifted."""
+    owner, _, shift = (folder / _MARK).read_text().partition("\n")
+    return owner, int(shift or 0)
+
+
+def hand_over(folder: Path, writer: str, next_batch: int, same: str | None = None) -> bool:
+    """Give a folder to a writer whose next batch has this number; whether it was another's.
+
+    Only while nobody writes. Where the mark there has `same` in it (the word of a checkpoint that goes on),
+    numbers go on as they were: a batch that is there already is known by its number.
+    """
+    try:
+        owner, shift = _mark_of(folder)
+    except FileNotFoundError:
+        if not batches_in(folder):
+            return False
+        owner, shift = "", 0
+    if owner == writer:
+        return False
+    if same is None or same not in owner:
+        shift = last_batch(folder) + 1 - next_batch
+    part = folder / f"{_MARK}-{uuid.uuid4().hex}"
+    part.write_text(f"{writer}\n{shift}")
+    sync(part)
+    part.replace(folder / _MARK)
+    return True
+
+
+def has_batch(folder: Path, batch_id: int) -> bool:
+    """Whether a batch of the folder's writer, or a later one, was published there."""
+    try:
+        shift = _mark_of(folder)[1]
+    except FileNotFoundError:
+        shift = 0
+    return last_batch(folder) >= batch_id + shift
+
+
+def begin_behind(folder: Path, number: int, writer: str = FEEDER) -> None:
+    """Let a writer's empty folder begin behind a number, as if all batches up to it had been read."""
+    if number >= 0 and last_batch(folder) < number:
+        claim(folder, writer)
+        (folder / batch_name(number, 0, 0)).mkdir(parents=True, exist_ok=True)
 
 
 def publish(
@@ -173,19 +223,22 @@ def link_into(
     for file in files if durable else ():
         sync(file)
     for folder in folders:
-        claim(folder, writer)
-        if last_batch(folder) >= batch_id:
-            continue
-        staged = folder / f"_staged-{batch_id:09d}"
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
-        for file in files:
-            os.link(file, staged / file.name)
-        if durable:
-            sync(staged)
-        os.rename(staged, folder / batch_name(batch_id, records, len(files), span_s))
-        if durable:
-            sync(folder)
+        number = batch_id + claim(folder, writer)
+        if last_batch(folder) < number:
+            staged = folder / f"_staged-{number:09d}"
+            _link(files, staged, folder / batch_name(number, records, len(files), span_s), durable)
+
+
+def _link(files: Sequence[Path], staged: Path, batch: Path, durable: bool) -> None:
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir(parents=True)
+    for file in files:
+        os.link(file, staged / file.name)
+    if durable:
+        sync(staged)
+    os.rename(staged, batch)
+    if durable:
+        sync(batch.parent)
 
 
 def last_batch(folder: Path) -> int:
@@ -217,14 +270,14 @@ def write_batch(
     writer: str,
     *,
     durable: bool = False,
+    also: Callable[[Sequence[Path], int], None] = lambda files, records: None,
 ) -> int:
     """Write one micro-batch once and publish it to every folder; gives back how many records it had.
 
-    Says nothing and does nothing for folders that have the batch already.
+    Says nothing and does nothing for folders that have the batch already. `also` is given the files that have
+    records, and how many those are, before they are gone from where they were written.
     """
-    for folder in folders:
-        claim(folder, writer)
-    wanted = [folder for folder in folders if last_batch(folder) < batch_id]
+    wanted = [folder for folder in folders if last_batch(folder) < batch_id + claim(folder, writer)]
     if not wanted:
         return 0
     written = scratch / f"_writing-{batch_id:09d}"
@@ -235,6 +288,7 @@ def write_batch(
     counts = count_records(data_files(written), file_format)
     filled = [file for file, count in counts.items() if count]
     if filled:
+        also(filled, sum(counts.values()))
         link_into(filled, sum(counts.values()), wanted, batch_id, writer, durable=durable)
     shutil.rmtree(written, ignore_errors=True)
     return sum(counts.values())

@@ -56,39 +56,75 @@ def enveloped(records: DataFrame, source: str) -> DataFrame:
 
 
 def received(records: DataFrame, malformed: Column | None = None) -> DataFrame:
-    """Records as they come in, with a column that says what is wrong with one (`PROBLEM`).
+    """Records as they came in, with a column that says what is wrong with one (`PROBLEM`).
 
     `malformed` is a text column with what could not be read, null for a good record. A record without an
     id gets one from its content, so that it can be named and left out like any other.
     """
-    from pyspark.sql import functions as sql
-
-    names = [name for name in records.columns if name not in (RECORD_ID, PROBLEM)]
-    missing = sql.when(sql.col(RECORD_ID).isNull(), sql.lit(f"it has no {RECORD_ID}"))
-    own = sql.concat(sql.lit("without-id-"), _content_id(names))
-    if malformed is None:
-        problem = missing
-    else:
-        shown = sql.concat(sql.lit("it cannot be read: "), sql.substring(malformed, 1, 200))
-        problem = sql.when(malformed.isNotNull(), shown).otherwise(missing)
-        own = sql.coalesce(sql.concat(sql.lit("malformed-"), sql.sha1(malformed.cast("binary"))), own)
-    return records.withColumns({PROBLEM: problem, RECORD_ID: sql.coalesce(sql.col(RECORD_ID), own)})
+    problem, identity = _judged(records, malformed)
+    return records.withColumns({PROBLEM: problem, RECORD_ID: identity})
 
 
-def admitted(records: DataFrame, whose: str, left_out: Collection[str] = ()) -> DataFrame:
-    """Received records at the door: those with the ids to leave out are dropped, a bad one is an error.
+def admitted(
+    records: DataFrame, whose: str, left_out: Collection[str] = (), malformed: Column | None = None
+) -> DataFrame:
+    """Records at the door: those with the ids to leave out are dropped, a bad one is an error.
 
-    `whose` names the source or the operator they come from, for the error's message.
+    `whose` names the source or the operator they come from, for the error's message; `malformed` is as for
+    `received`. It is one short filter: who is bad is found out when the batch is read again (`received`).
     """
     from pyspark.sql import functions as sql
 
-    message = sql.concat(sql.lit(f"{whose}: record "), RECORD_ID, sql.lit(": "), PROBLEM)
-    refused = sql.raise_error(message).cast("boolean")
+    bad, problem = sql.col(RECORD_ID).isNull(), sql.lit(f"has no {RECORD_ID}")
+    if malformed is not None:
+        bad = malformed.isNotNull() | bad
+        shown = sql.concat(sql.lit("cannot be read: "), sql.substring(malformed, 1, 200))
+        problem = sql.coalesce(shown, problem)
     # One expression, for its parts are looked at in order: what is left out raises no error.
-    good = sql.when(sql.col(PROBLEM).isNotNull(), refused).otherwise(sql.lit(True))
+    refused = _refused(sql.concat(sql.lit(f"{whose}: a record "), problem))
+    good = sql.when(bad, refused).otherwise(sql.lit(True))
     if left_out:
-        good = sql.when(sql.col(RECORD_ID).isin(sorted(left_out)), sql.lit(False)).otherwise(good)
+        identity = _judged(records, malformed)[1]
+        good = sql.when(identity.isin(sorted(left_out)), sql.lit(False)).otherwise(good)
+    return records.filter(good)
+
+
+def admitted_again(records: DataFrame, whose: str) -> DataFrame:
+    """The same for records that were read again (`received`): what is wrong with one is in a column."""
+    from pyspark.sql import functions as sql
+
+    message = sql.concat(sql.lit(f"{whose}: record "), RECORD_ID, sql.lit(": "), PROBLEM)
+    good = sql.when(sql.col(PROBLEM).isNotNull(), _refused(message)).otherwise(sql.lit(True))
     return records.filter(good).drop(PROBLEM)
+
+
+def identified(records: DataFrame, operator: str) -> DataFrame:
+    """Records that leave, each with an id: the next unit could neither name nor deduplicate one without."""
+    from pyspark.sql import functions as sql
+
+    refused = _refused(sql.lit(f"operator {operator}: it has no {RECORD_ID}"))
+    return records.filter(sql.when(sql.col(RECORD_ID).isNull(), refused).otherwise(sql.lit(True)))
+
+
+def _judged(records: DataFrame, malformed: Column | None) -> tuple[Column, Column]:
+    """What is wrong with a record, null for a good one; and its id, from its content where it has none."""
+    from pyspark.sql import functions as sql
+
+    names = [name for name in records.columns if name not in (RECORD_ID, PROBLEM)]
+    problem = sql.when(sql.col(RECORD_ID).isNull(), sql.lit(f"it has no {RECORD_ID}"))
+    own = sql.concat(sql.lit("without-id-"), _content_id(names))
+    if malformed is not None:
+        shown = sql.concat(sql.lit("it cannot be read: "), sql.substring(malformed, 1, 200))
+        problem = sql.when(malformed.isNotNull(), shown).otherwise(problem)
+        own = sql.coalesce(sql.concat(sql.lit("malformed-"), sql.sha1(malformed.cast("binary"))), own)
+    return problem, sql.coalesce(sql.col(RECORD_ID), own)
+
+
+def _refused(message: Column) -> Column:
+    """The end of the query, with a message."""
+    from pyspark.sql import functions as sql
+
+    return sql.raise_error(message).cast("boolean")
 
 
 def kept(result: DataFrame, operator: str, stateful: bool) -> DataFrame:

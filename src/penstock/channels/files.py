@@ -7,6 +7,7 @@ and delete what is done with. Disk use is bounded by the backlog.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -20,6 +21,7 @@ from penstock.channels.envelope import admitted, received
 from penstock.channels.model import Arrival, Backlog, ChannelPlace, FinishedBatch, Leaving, Stream
 from penstock.channels.publishing import FolderWriter, folder_writer
 from penstock.channels.schemas import carried_schema, fitted
+from penstock.channels.subscriptions import publish_to_subscribers
 from penstock.errors import ConfigurationError
 from penstock.spark.checkpoints import Checkpoint, SourceLog, sync
 
@@ -107,8 +109,9 @@ class FilesChannel:
             .option("maxFilesPerTrigger", self.options.max_files_per_batch)
         )
         # The glob, and not the folder: what is being written beside the batches is no record.
-        records = self._received(reader.load(f"{self.folder(stream)}/batch-*"))
-        return admitted(records, stream.producer, left_out)
+        records = reader.load(f"{self.folder(stream)}/batch-*")
+        malformed = records[_MALFORMED] if self.options.format == "json" else None
+        return admitted(records, stream.producer, left_out, malformed).drop(_MALFORMED)
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again."""
@@ -126,7 +129,21 @@ class FilesChannel:
         fitting = fitted(records, first.schema, f"operator {first.producer}")
         scratch, folders = self.root / first.producer, [self.folder(stream) for stream in streams]
         file_format, durable = self.options.format, self.options.durable
-        write_batch(fitting, scratch, folders, batch_id, file_format, writer, durable=durable)
+        also = functools.partial(self._to_subscribers, first.producer, batch_id, writer)
+        write_batch(fitting, scratch, folders, batch_id, file_format, writer, durable=durable, also=also)
+
+    def batches_of(self, stream: Stream) -> Path:
+        """Where the records of a stream lie."""
+        return self.folder(stream)
+
+    def stream(self, producer: str) -> Path:
+        """The folder in which those outside subscribe to an operator's records."""
+        return self.root / producer
+
+    def _to_subscribers(
+        self, producer: str, batch_id: int, writer: str, files: Sequence[Path], records: int
+    ) -> None:
+        publish_to_subscribers(self.stream(producer), files, records, batch_id, writer)
 
     def native_writer(self, leaving: Sequence[Leaving], staging: Path, writer: str) -> FolderWriter | None:
         """Spark's file sink and a publisher, where one operator's records go into folders of one format."""
@@ -134,7 +151,9 @@ class FilesChannel:
             return None
         only = leaving[0]
         folders = [(self.folder(stream), self.options.format) for stream in only.streams]
-        return folder_writer(only, [*only.folders, *folders], staging, writer, durable=self.options.durable)
+        stream = self.stream(only.operator) if only.streams else None
+        places, durable = [*only.folders, *folders], self.options.durable
+        return folder_writer(only, places, staging, writer, durable=durable, stream=stream)
 
     def consumption(
         self, stream: Stream, checkpoint: Path, spark: SparkSession | None = None

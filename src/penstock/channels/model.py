@@ -212,6 +212,14 @@ class RecordChannel(Protocol):
         """What a query has taken of a stream; cleaning may need a session."""
         ...
 
+    def batches_of(self, stream: Stream) -> Path | None:
+        """The folder of batches a stream lies in; None where it lies elsewhere."""
+        ...
+
+    def stream(self, producer: str) -> Path | None:
+        """The folder in which those outside subscribe to an operator's records; None where they cannot."""
+        ...
+
     def is_outage(self, error: str) -> bool:
         """Whether an error says that what carries the records is away for a while: it is waited for."""
         ...

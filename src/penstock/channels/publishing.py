@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from penstock.channels.batches import TIMESTAMP_FORMAT, claim, count_records, data_files, link_into
 from penstock.channels.model import Leaving
 from penstock.channels.schemas import fitted
+from penstock.channels.subscriptions import publish_to_subscribers
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.spark.checkpoints import SinkLog
 from penstock.spark.gateway.plans import output_mode
@@ -46,9 +47,18 @@ class Publisher:
     """Moves finished batches from a staging folder to the folders of those who take them."""
 
     def __init__(
-        self, staging: Path, folders: Sequence[Path], file_format: str, writer: str, *, durable: bool = False
+        self,
+        staging: Path,
+        folders: Sequence[Path],
+        file_format: str,
+        writer: str,
+        *,
+        durable: bool = False,
+        stream: Path | None = None,
     ) -> None:
+        """`stream` is the folder in which those outside subscribe to the records, where they can."""
         self.staging = staging
+        self._stream = stream
         self._folders = tuple(folders)
         self._format = file_format
         self._writer = writer
@@ -149,6 +159,7 @@ class Publisher:
         filled = [file for file, count in counts.items() if count]
         records = sum(counts.values())
         if filled:
+            publish_to_subscribers(self._stream, filled, records, number, self._writer)
             link_into(filled, records, self._folders, number, self._writer, durable=self._durable)
             self.published += records
         for file in counts:
@@ -229,6 +240,7 @@ def folder_writer(
     writer: str,
     *,
     durable: bool = False,
+    stream: Path | None = None,
 ) -> FolderWriter | None:
     """Spark's file sink for an operator's records into folders; None where that is no way for them."""
     formats = {file_format for _, file_format in folders}
@@ -241,7 +253,9 @@ def folder_writer(
     if len(set(places)) < len(places):
         raise ConfigurationError(f"operator {leaving.operator}: two of its takers have one folder")
     return FolderWriter(
-        records, file_format, Publisher(staging, places, file_format, writer, durable=durable)
+        records,
+        file_format,
+        Publisher(staging, places, file_format, writer, durable=durable, stream=stream),
     )
 
 

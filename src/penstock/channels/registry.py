@@ -48,6 +48,14 @@ def make_channel(
         raise ConfigurationError(f"channel {channel.name} ({channel.kind}): {error}") from None
 
 
+def has_server(topology: Topology, channel: str | None) -> bool:
+    """Whether the records of a channel go through a server; None means that of generated sources."""
+    if channel is None:
+        return False
+    found = topology.channel_by_name[channel]
+    return channel_kind(found.kind, found.options).service() is not None
+
+
 def readers_of(topology: Topology) -> dict[str, tuple[str, ...]]:
     """The units that read each operator's records from another unit."""
     found: dict[str, dict[str, None]] = {}

@@ -22,6 +22,12 @@ def apply(
     revision: Annotated[
         int | None, typer.Option(help="The version this was written for; the present one by default.")
     ] = None,
+    give_up_state: Annotated[
+        bool, typer.Option("--give-up-state", help="Do it although state is lost that cannot be kept.")
+    ] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Try it on records that are there before anybody stops.")
+    ] = False,
 ) -> None:
     """Go on with another version of a topology while it runs, nothing lost.
 
@@ -29,12 +35,14 @@ def apply(
     """
     console, place = open_console(), RunFolder(folder)
     present, topology = place.plan(), load(file)
-    found = preview(present.read_topology(), topology)
+    found = preview(present.read_topology(), topology, fed=present.feed)
     console.print(f"revision {present.revision} of {topology.name} runs; this would change:")
     for line in found.lines():
         console.print(f"  {line}", markup=False)
-    require_possible(found)
+    require_possible(found, give_up_state=give_up_state or plan)
     if plan or not found.changes:
         return
-    now, _ = applied(place, topology, reason=reason, revision=revision)
+    now, _ = applied(
+        place, topology, reason=reason, revision=revision, give_up_state=give_up_state, rehearse=rehearse
+    )
     console.print(f"done: revision {now} runs. `penstock tell {folder} undo` takes it back", markup=False)

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.machine.folders import cache_folder
 from penstock.machine.java import find_java
 from penstock.machine.processes import read_records
-from penstock.spark.installation import least_java_version, maven_repository
+from penstock.spark.installation import least_java_version, maven_repository, too_old_to_run
 
 GIB = 1024**3
 LEAST_MEMORY = 3 * GIB
@@ -99,7 +99,9 @@ def _java() -> Finding:
 
 def _spark() -> Finding:
     try:
-        return Finding("Spark", version("pyspark"), True)
+        found = version("pyspark")
+        problem = too_old_to_run(found)
+        return Finding("Spark", found, problem is None, problem or "", needed=False)
     except PackageNotFoundError:
         return Finding("Spark", "pyspark is not installed", False, "pip install pyspark")
 

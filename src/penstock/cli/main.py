@@ -51,6 +51,10 @@ COMMANDS = {
     "top": ("penstock.cli.top", "top"),
     "tell": ("penstock.cli.top", "tell"),
     "apply": ("penstock.cli.apply", "apply"),
+    "subscribe": ("penstock.cli.streams", "subscribe"),
+    "unsubscribe": ("penstock.cli.streams", "unsubscribe"),
+    "listen": ("penstock.cli.streams", "listen"),
+    "lookup": ("penstock.cli.streams", "lookup"),
     "serve": ("penstock.cli.serve", "serve"),
 }
 """Every command, loaded when it is asked for: most need neither Spark nor the simulator."""

@@ -9,9 +9,19 @@ from typing import Annotated
 import typer
 
 from penstock.cli.console import console as open_console
-from penstock.controller.metrics import Sample, exposition, newest, page_of, samples_in
+from penstock.controller.metrics import (
+    FAMILIES,
+    Sample,
+    Tally,
+    exposition,
+    newest,
+    page_of,
+    samples_in,
+    samples_of,
+)
 from penstock.experiments.twin import opened
 from penstock.machine.endpoint import Endpoint
+from penstock.runs.folder import RunFolder
 
 
 def metrics(
@@ -26,10 +36,21 @@ def metrics(
             typer.echo(exposition(samples_in(journal)), nl=False)
             return
 
-    def now() -> list[Sample]:
-        with opened(run) as journal:
-            return list(newest(samples_in(journal)))
-
-    with Endpoint(serve, "/metrics", page_of(now)) as endpoint:
+    with Endpoint(serve, "/metrics", page_of(lambda: samples_now(run))) as endpoint:
         open_console().print(f"{endpoint.url} (Ctrl-C ends it)")
         threading.Event().wait()
+
+
+def samples_now(run: Path) -> list[Sample]:
+    """The newest of what a run's journal has, and what its status tells besides: bounds, SLOs, its mode."""
+    with opened(run) as journal:
+        found = {_series(sample): sample for sample in newest(samples_in(journal))}
+    status = RunFolder(run if run.is_dir() else run.parent).status()
+    for sample in () if status is None else samples_of(status, Tally()):
+        if FAMILIES[sample.name].kind == "gauge":  # what only grows is counted in the journal
+            found[_series(sample)] = sample
+    return list(found.values())
+
+
+def _series(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return sample.name, tuple(sorted(sample.labels.items()))

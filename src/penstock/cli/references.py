@@ -1,7 +1,8 @@
-"""Writes the generated pages of the documentation: command line, Python, what is recorded.
+"""Writes the generated pages of the documentation: command line, Python, what is recorded, API, metrics.
 
 `python -m penstock.cli.references docs` writes them all; a test fails where a page says something else than
-the code. The page of topology files has a module of its own, `penstock.cli.reference`.
+the code. The page of topology files has a module of its own, `penstock.cli.reference`, and so have the last
+two, `penstock.cli.reference_service`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ import typer
 
 from penstock.cli.main import COMMANDS, app
 from penstock.cli.reference import reference
+from penstock.cli.reference_service import NOTE as _NOTE
+from penstock.cli.reference_service import api, metrics
 from penstock.controller.journal.tables import METADATA
 from penstock.controller.status import HostStatus, Status, UnitStatus
 from penstock.monitoring.measurements import Measurement
-
-_NOTE = "<!-- Written by `python -m penstock.cli.references docs`; change the code, not this page. -->"
 
 PYTHON: Mapping[str, tuple[str, ...]] = {
     "penstock": ("attach",),
@@ -117,6 +118,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "python.md": python,
     "recorded.md": recorded,
+    "api.md": api,
+    "metrics.md": metrics,
 }
 """Every generated page by its file."""
 

@@ -24,11 +24,12 @@ from penstock.controller.status import Status
 from penstock.controller.warm_start import warm_started
 from penstock.errors import ConfigurationError, TopologyError
 from penstock.experiments.twin import best_cost_of
+from penstock.machine.processes import interrupt_on_signals
 from penstock.page.server import live_page
 from penstock.quantities import format_duration
 from penstock.report.hints import hints
 from penstock.report.run_report import write_run_report
-from penstock.report.terminal import LiveView, line_of
+from penstock.report.terminal import LinePerTick, LiveView
 from penstock.runs.assembly import load
 from penstock.runs.folder import RunFolder
 from penstock.runs.in_one_session import LocalResult, run_locally
@@ -76,6 +77,7 @@ def run(
     port: Annotated[int, typer.Option(help="The page's port; 0 means a free one.", min=0, max=65535)] = 0,
 ) -> None:
     """Run a topology on Spark, at its sites' masters or on a local cluster, scaled by each unit's policy."""
+    interrupt_on_signals()
     console = Console()
     topology = load(file)
     if warm_start is not None:
@@ -108,7 +110,7 @@ def run(
     require_runnable(topology)  # before a page is up and a folder is made
     clock = WallClock()
     view = LiveView(clock.now_s)
-    seen = _Told(console)
+    seen = LinePerTick(console)
     busy: list[float] = []
     psutil.cpu_percent()  # the first call begins to measure
     with (
@@ -122,7 +124,7 @@ def run(
             view.show(status)
             busy.append(psutil.cpu_percent() / 100)
             if not console.is_terminal:
-                seen.tell(status)
+                seen(status)
 
         result = run_topology(
             topology,
@@ -144,20 +146,6 @@ def run(
         console.print(hint, style="yellow", highlight=False)
     console.print(f"Report: {report}")
     console.print(f"Look at it again: penstock page {folder}", soft_wrap=True, highlight=False)
-
-
-class _Told:
-    """Tells a status in one line a tick, where there is no terminal to draw on."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._at_s = 0.0
-
-    def tell(self, status: Status) -> None:
-        """Say it, unless this tick was said already."""
-        if status.at_s != self._at_s:
-            self._at_s = status.at_s
-            self._console.print(line_of(status), markup=False, soft_wrap=True)
 
 
 def _settings(given: list[str]) -> dict[str, str]:

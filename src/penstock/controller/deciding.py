@@ -11,6 +11,7 @@ from penstock.fleet.deployment import INSTANCE_COUNTED, HostState, Instance
 from penstock.policies.planning import Plan, projected
 from penstock.policies.registry import make_policy
 from penstock.policies.view import Policy, View
+from penstock.quantities import counted
 from penstock.topology.model import Choice, Topology
 
 
@@ -33,7 +34,7 @@ def housekeeping(view: View) -> tuple[Action, ...]:
         least = max(1, unit.min_instances, unit.initial_instances if fresh else 0)
         while plan.count(unit.name) < min(least, unit.max_instances):
             count = plan.count(unit.name)
-            if not plan.start(unit.name, f"{count} instances, {least} needed at least"):
+            if not plan.start(unit.name, f"{counted(count, 'instance')}, {least} needed at least"):
                 break
     return plan.actions
 

@@ -17,7 +17,8 @@ from penstock.controller.deciding import after, asked_for, housekeeping, policy_
 from penstock.controller.enacting import carry_out
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
-from penstock.controller.journal import END_OF_RUN, Recorder, Restored, TickRecord
+from penstock.controller.journal import END_OF_RUN, MODE, Recorder, Restored, TickRecord
+from penstock.controller.mode import Mode
 from penstock.controller.paying import Paying
 from penstock.controller.releasing import late_drains
 from penstock.controller.state import WINDOW, State
@@ -95,8 +96,7 @@ class Controller:
         self._budgeting = budgeting
         self._groups = policy_groups(topology)
         self._last_decided_s: float | None = None
-        self.advisory = topology.loop.advisory
-        """Whether it decides and records, but does nothing."""
+        self.mode = self._mode_kept = Mode.of(topology)
         self._asked: list[Action] = []
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
         """Orders that could not be recorded, so they were not said."""
@@ -127,7 +127,7 @@ class Controller:
         if [(u.name, u.filter) for u in topology.units] != [(u.name, u.filter) for u in self.topology.units]:
             self._filtering = Filtering(topology)
         if self.topology.loop.advisory != topology.loop.advisory:
-            self.advisory = topology.loop.advisory
+            self.mode = Mode.of(topology)
         self.topology = topology
         self._groups = policy_groups(topology)
         self._budgeting = budgeting
@@ -200,6 +200,7 @@ class Controller:
     def finish(self) -> None:
         """Release every host and end every lease: nothing is paid after the run."""
         now_s = self._clock.now_s()
+        self.mode = Mode.of(self.topology)  # what was told ends with the run
         deployment = self.fleet.deployment()
         charges, notices = self.state.reconcile(deployment, now_s)
         charges += self.state.settled(deployment, now_s)
@@ -285,6 +286,8 @@ class Controller:
         return refused
 
     def _is_time(self, now_s: float) -> bool:
+        if self.mode is Mode.PAUSE:
+            return False
         if self._last_decided_s is None:
             return True
         return now_s - self._last_decided_s >= self.topology.loop.provisioning_s - 1e-6
@@ -312,7 +315,7 @@ class Controller:
             if number < len(self._groups):
                 seen = after(seen, actions)
         verdicts = guard(tuple(wishes), view)
-        if not self.advisory:
+        if self.mode is Mode.ACT:
             return verdicts
         return tuple(
             v if v.refused or not v.action.changes else replace(v, refused="advisory mode") for v in verdicts
@@ -358,6 +361,9 @@ class Controller:
         notices: Sequence[str],
     ) -> bool:
         """Put the tick on record; False where the journal cannot take it now (it keeps it for later)."""
+        # A controller that comes back goes on as it was told.
+        settings = {MODE: self.mode.value} if self.mode is not self._mode_kept else {}
+        self._mode_kept = self.mode
         try:
             self._journal.record(
                 TickRecord(
@@ -378,6 +384,7 @@ class Controller:
                     budget_reason="" if new_budgets is None else new_budgets.reason,
                     notices=notices,
                     lives=[life_of(living, now_s) for living in self.fleet.taken_changes()],
+                    settings=settings,
                 )
             )
         except FencedError:
@@ -401,6 +408,8 @@ class Controller:
         known = (living_of(life, self.topology) for life in restored.lives)
         self.fleet.restore((living for living in known if living is not None), now_s)
         self._last_decided_s = restored.last_decided_s
+        if restored.mode is not None:
+            self.mode = self._mode_kept = Mode(restored.mode)
         if restored.intended:
             # They are in the fleet already, which says what it wants until it is seen.
             LOG.info("resuming: %d actions may not have been enacted", len(restored.intended))

@@ -31,6 +31,7 @@ class Family(NamedTuple):
 
 FAMILIES = {
     "penstock_acting": Family("gauge", "1 where decisions are carried out, 0 where they are only advice."),
+    "penstock_paused": Family("gauge", "1 where nothing is decided."),
     "penstock_last_tick_timestamp_seconds": Family("gauge", "When the control loop last looked."),
     "penstock_instances": Family("gauge", "Instances that serve or were asked for."),
     "penstock_running_instances": Family("gauge", "Instances that serve."),
@@ -95,6 +96,7 @@ def samples_of(status: Status, tally: Tally) -> Iterator[Sample]:
     """A running attachment or run, as it is now."""
     run = {"run": status.run}
     yield Sample("penstock_acting", run, float(status.acting))
+    yield Sample("penstock_paused", run, float(status.paused))
     yield Sample("penstock_last_tick_timestamp_seconds", run, status.at_s)
     yield Sample("penstock_hosts", run, len(status.hosts))
     yield Sample("penstock_cost_total", run | {"currency": status.currency}, float(status.bill))

@@ -55,8 +55,6 @@ class Paying:
 
     def noticed(self, deployment: Deployment, asked: Sequence[Action], now_s: float) -> list[Action]:
         """Releases of hosts that their provider will take away soon and that were not asked to go yet."""
-        if not self._paid:
-            return []
         known = {action.subject for action in asked}
         return [
             ReleaseHost(

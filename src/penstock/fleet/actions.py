@@ -221,3 +221,8 @@ def described(action: Action) -> str:
     place = action.starts.host if action.starts is not None else None
     where = f" on {place}" if place else ""
     return f"{action.verb} {action.subject}{where}: {action.reason}"
+
+
+def verb_of(kind: str) -> str:
+    """What an action of a kind does, for people; the kind itself where it is none of these."""
+    return ACTIONS[kind].verb if kind in ACTIONS else kind

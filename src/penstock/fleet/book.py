@@ -39,6 +39,8 @@ class Book:
         """Units that an earlier controller may not have got to submit."""
         self._restarting: set[str] = set()
         """Units to be submitted anew: what is heard of them before that is of what ends."""
+        self._draining: frozenset[str] = frozenset()
+        """Units told to finish what they have and leave, because they are about to be changed."""
         self._hurried: set[str] = set()
         """Instances that retire and must go at once."""
         self._told_of: set[str] = set()
@@ -92,6 +94,7 @@ class Book:
         and whoever changed the topology ends them.
         """
         self.topology = topology
+        self.drain(())
         for unit in [name for name in self._units if name not in topology.unit_by_name]:
             self._forget(unit)
         for unit in topology.unit_by_name:
@@ -118,6 +121,13 @@ class Book:
         self._unsubmitted.add(unit)
         self._restarting.add(unit)
         self._heard_s[unit] = now_s
+
+    def drain(self, units: Collection[str]) -> None:
+        """Tell these units, and no others, to finish what there is to read and leave."""
+        wanted = frozenset(units)
+        for unit in (self._draining ^ wanted) & self._units.keys():
+            self._touched(unit)
+        self._draining = wanted
 
     # -- the lives of units ----------------------------------------------------------------------
 

@@ -439,4 +439,5 @@ class Fleet(Book):
 
     def _all_wanted(self, unit: str) -> Wanted:
         members, bound = tuple(self._members[unit].values()), self._bound.get(unit)
-        return wanted_of(self.topology, unit, members, bound, self._hurried, self.stopping)
+        found = wanted_of(self.topology, unit, members, bound, self._hurried, self.stopping)
+        return replace(found, drain=True) if unit in self._draining else found

@@ -175,6 +175,8 @@ class Wanted:
     """End the unit."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """How many slots instances have, by the plane's own names, where they are other than the unit's usual."""
+    drain: bool = False
+    """Finish what there is to read now, and leave: the unit is about to be changed."""
 
     @property
     def target(self) -> int:

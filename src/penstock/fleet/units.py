@@ -21,6 +21,7 @@ class UnitState(Word):
     RUNNING = "running"
     DOWN = "down"
     FAILED = "failed"
+    DRAINED = "drained"
     STOPPED = "stopped"
 
 
@@ -28,13 +29,21 @@ UNIT_TRANSITIONS: Mapping[UnitState, frozenset[UnitState]] = {
     # In the topology; the plane has not been told of it.
     UnitState.PLANNED: frozenset({UnitState.SUBMITTED, UnitState.RUNNING, UnitState.STOPPED}),
     # The plane was told; its application starts, or starts again.
-    UnitState.SUBMITTED: frozenset({UnitState.RUNNING, UnitState.DOWN, UnitState.FAILED, UnitState.STOPPED}),
+    UnitState.SUBMITTED: frozenset(
+        {UnitState.RUNNING, UnitState.DOWN, UnitState.FAILED, UnitState.DRAINED, UnitState.STOPPED}
+    ),
     # Its query runs.
-    UnitState.RUNNING: frozenset({UnitState.SUBMITTED, UnitState.DOWN, UnitState.FAILED, UnitState.STOPPED}),
+    UnitState.RUNNING: frozenset(
+        {UnitState.SUBMITTED, UnitState.DOWN, UnitState.FAILED, UnitState.DRAINED, UnitState.STOPPED}
+    ),
     # Its application died or was silent for too long; it is submitted again after a pause that grows.
-    UnitState.DOWN: frozenset({UnitState.SUBMITTED, UnitState.RUNNING, UnitState.FAILED, UnitState.STOPPED}),
+    UnitState.DOWN: frozenset(
+        {UnitState.SUBMITTED, UnitState.RUNNING, UnitState.FAILED, UnitState.DRAINED, UnitState.STOPPED}
+    ),
     # Starting it again would not help: it asks for a person, and is submitted again only when told to.
     UnitState.FAILED: frozenset({UnitState.SUBMITTED, UnitState.STOPPED}),
+    # It was told to finish what there is to read, did, and left; it is submitted again when told to.
+    UnitState.DRAINED: frozenset({UnitState.SUBMITTED, UnitState.STOPPED}),
     # Final: told to end, and ended.
     UnitState.STOPPED: frozenset(),
 }

@@ -7,12 +7,15 @@ there is run later (jars, a Java), so nobody else may write or read in what is m
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from pathlib import Path
 
 PRIVATE_FOLDER = 0o700
 """The mode of a folder that only its owner may enter."""
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""A name somebody gives that becomes a folder's: it cannot leave the folder above."""
 
 
 def cache_folder(*parts: str) -> Path:

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -393,6 +394,21 @@ def exit_on_sigterm() -> None:
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
+
+
+def interrupt_on_signals() -> None:
+    """Make SIGINT and SIGTERM end this process as Ctrl-C does, whatever it was started with.
+
+    A shell starts what runs in its background with SIGINT ignored. Elsewhere than in the main thread nothing
+    can be set, and nothing is.
+    """
+
+    def leave(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, *, poll_s: float = 0.1) -> bool:

@@ -12,7 +12,7 @@ from penstock.spark.unit.specification import topology_text
 from penstock.topology.model import Topology
 
 ANSWER_S = 120.0
-"""How long the running controller may take to answer: it does so at its next tick."""
+"""How long the running controller may take to answer: until its next tick, and until units have finished."""
 LOOK_S = 0.1
 
 
@@ -27,6 +27,8 @@ def applied(
     reason: str = "",
     revision: int | None = None,
     by: str = "",
+    give_up_state: bool = False,
+    rehearse: bool = False,
     answer_s: float = ANSWER_S,
 ) -> tuple[int, Preview]:
     """Have a running run go on with another version; the version that runs then, and what it did.
@@ -37,17 +39,22 @@ def applied(
     present = place.plan()
     if revision is not None and revision != present.revision:
         raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
-    found = preview(present.read_topology(), topology)
-    require_possible(found)
+    found = preview(present.read_topology(), topology, fed=present.feed)
+    require_possible(found, give_up_state=give_up_state)
     if not found.changes:
         return present.revision, found
     require_running(place)
-    said = commands.put(
-        place.commands,
-        commands.Command(
-            commands.APPLY, reason, by=by, topology=topology_text(topology), revision=present.revision
-        ),
+    text = topology_text(topology)
+    wish = commands.Command(
+        commands.APPLY,
+        reason,
+        by=by,
+        topology=text,
+        revision=present.revision,
+        give_up_state=give_up_state,
+        rehearse=rehearse,
     )
+    said = commands.put(place.commands, wish)
     refused, deadline_s = commands.refusal(said, ""), time.monotonic() + answer_s
     while time.monotonic() < deadline_s:
         status = place.status()

@@ -1,19 +1,25 @@
 """Changing a topology while it runs: what a change would do, told before it is done.
 
 A change is two versions of a topology and what lies between them. Most of it needs nobody to stop: policies,
-bounds, SLOs, prices, intervals. Where a unit's query is another one, that unit alone is started again and
-goes on from its checkpoint. What would lose records or state is refused, with the reason.
+bounds, SLOs, prices, intervals. Where a unit's query is another one, that unit finishes what there is to read
+and is started again from its checkpoint. Streams that end are read to their end first, by whoever reads
+them. State that no checkpoint could carry over is named, and given up only where that was asked for. What
+would lose records is refused, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.channels.registry import has_server, readers_of
 from penstock.errors import ConfigurationError
 from penstock.spark.unit.plan import UnitPlan, generated_sources, plan_unit
 from penstock.topology.difference import Change, difference
-from penstock.topology.model import Operator, Site, Topology
+from penstock.topology.model import Site, Topology
+
+Edge = tuple[str, str]
+"""A stream: the source or operator whose records they are, and the unit that reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,52 +32,142 @@ class Preview:
     starts: tuple[str, ...] = ()
     """Units that are new."""
     stops: tuple[str, ...] = ()
-    """Units that end; what waits for them is not processed any more."""
+    """Units that end, after they have processed what waits for them."""
     untouched: tuple[str, ...] = ()
     """Units that go on without a missed batch."""
     refused: tuple[str, ...] = field(default=())
     """Why it cannot be done while the topology runs; empty where it can."""
+    renewals: tuple[str, ...] = ()
+    """Units that are started again without the state they had."""
+    given_up: tuple[str, ...] = ()
+    """State that is lost by it, in words: done only where that was asked for."""
+    drains: tuple[str, ...] = ()
+    """Units that finish what there is to read before they are changed or end."""
+    ending: tuple[Edge, ...] = ()
+    """Streams that nobody writes any more; they are read to their end first."""
 
     def lines(self) -> list[str]:
         """All of it in words, a line each."""
         found = [str(change) for change in self.changes] or ["nothing changes"]
         for title, names in (
             ("started again, keeping their state", self.restarts),
+            ("started again without their state", self.renewals),
             ("new units", self.starts),
-            ("units that end", self.stops),
+            ("units that end, after what waits for them", self.stops),
             ("not touched", self.untouched),
         ):
             if names and self.changes:
                 found.append(f"{title}: {', '.join(names)}")
+        found += [f"given up: {state}" for state in self.given_up]
         return found + [f"refused: {reason}" for reason in self.refused]
 
 
-def preview(old: Topology, new: Topology) -> Preview:
-    """What it would do to move a running topology from one version to the next."""
+def preview(old: Topology, new: Topology, *, fed: bool = True) -> Preview:
+    """What it would do to move a running topology from one version to the next.
+
+    `fed` says whether the run itself writes the generated sources' records.
+    """
     changes = difference(old, new)
     before, after = old.unit_by_name, new.unit_by_name
-    refused = list(_refused(old, new))
+    refused = list(_refused(old, new, fed))
     stayed = [unit for unit in after if unit in before]
-    restarts = []
-    for unit in stayed:
-        plans = plan_unit(old, unit), plan_unit(new, unit)
-        if _query(plans[0]) != _query(plans[1]) or old.unit_shape(unit) != new.unit_shape(unit):
-            restarts.append(unit)
-            refused += _state_lost(unit, *plans)
+    fates = {unit: _fate(unit, old, new) for unit in stayed}
+    stops = tuple(unit for unit in before if unit not in after)
+    given_up = [state for fate in fates.values() for state in fate.given_up]
+    given_up += [state for unit in stops for state in _ended_state(unit, old, new)]
     return Preview(
         changes,
-        tuple(restarts),
+        tuple(unit for unit, fate in fates.items() if fate.restarts and not fate.renewed),
         tuple(unit for unit in after if unit not in before),
-        tuple(unit for unit in before if unit not in after),
-        tuple(unit for unit in stayed if unit not in restarts),
-        tuple(dict.fromkeys(refused)),
+        stops,
+        tuple(unit for unit, fate in fates.items() if not fate.restarts),
+        tuple(dict.fromkeys([*refused, *(reason for fate in fates.values() for reason in fate.refused)])),
+        tuple(unit for unit, fate in fates.items() if fate.renewed),
+        tuple(dict.fromkeys(given_up)),
+        (*(unit for unit, fate in fates.items() if fate.drains), *stops),
+        tuple(ending(old, new)),
     )
 
 
-def require_possible(found: Preview) -> None:
-    """ConfigurationError with every reason why a change cannot be done."""
+def require_possible(found: Preview, *, give_up_state: bool = False) -> None:
+    """ConfigurationError with every reason why a change cannot be done.
+
+    `give_up_state` says that the state it names may be lost.
+    """
     if found.refused:
         raise ConfigurationError("this cannot be changed while it runs: " + "; ".join(found.refused))
+    if found.given_up and not give_up_state:
+        raise ConfigurationError(
+            f"this would give up state: {'; '.join(found.given_up)}. Say that it may (--give-up-state)"
+        )
+
+
+def ending(old: Topology, new: Topology) -> Iterator[Edge]:
+    """The streams that nobody writes any more in the next version, or that carry other columns there."""
+    now = _streams(new)
+    for edge, (channel, schema) in _streams(old).items():
+        then = now.get(edge)
+        if then is None or then[0] != channel or not _extends(schema, then[1]):
+            yield edge
+
+
+def producers(topology: Topology, unit: str, edges: tuple[Edge, ...]) -> set[str]:
+    """The units that write some of these streams to a unit."""
+    return {
+        topology.unit_of[name] for name, reader in edges if reader == unit and name in topology.unit_of
+    } - {unit}
+
+
+def _streams(topology: Topology) -> dict[Edge, tuple[str | None, str | None]]:
+    """Every stream with its channel and columns; a generated source's has none of the first."""
+    found: dict[Edge, tuple[str | None, str | None]] = {}
+    for unit in topology.unit_by_name:
+        for given in plan_unit(topology, unit).inputs:
+            if given.stream is not None:
+                found[given.name, unit] = (given.channel, given.stream.schema)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What happens to a unit that is in both versions."""
+
+    restarts: bool = False
+    drains: bool = False
+    renewed: bool = False
+    given_up: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def _fate(unit: str, old: Topology, new: Topology) -> _Fate:
+    plans = plan_unit(old, unit), plan_unit(new, unit)
+    same_readers = _readers(old, plans[0]) == _readers(new, plans[1])
+    if _query(plans[0]) == _query(plans[1]) and same_readers:
+        return _Fate(restarts=old.unit_shape(unit) != new.unit_shape(unit))
+    lost = tuple(_state_lost(unit, old, new, plans))
+    stays = any(operator.stateful for operator in plans[1].operators)
+    renewed = stays and (bool(lost) or _new_state(plans))
+    refused = []
+    if _inputs(plans[0]) != _inputs(plans[1]) and any(plan.reads_a_function for plan in plans):
+        refused.append(f"unit {unit} reads a source of its own: its place in that would be lost")
+    elif renewed and plans[0].reads_a_function:
+        refused.append(
+            f"unit {unit} reads a source of its own, which would begin anew without its checkpoint"
+        )
+    servers = {given.name for given in plans[0].inputs if has_server(old, given.channel)}
+    servers |= {given.name for given in plans[1].inputs if has_server(new, given.channel)}
+    served = sorted(servers)
+    if served and _inputs(plans[0]) != _inputs(plans[1]):
+        refused.append(
+            f"unit {unit} reads {', '.join(served)} from a server, its place in which is in its checkpoint "
+            "by the order of its inputs: those stay as they are"
+        )
+    elif renewed and served:
+        refused.append(
+            f"unit {unit} reads {', '.join(served)} from a server, its place in which is in its checkpoint: "
+            "give operators whose state cannot be kept a unit of their own"
+        )
+    return _Fate(True, True, renewed, lost, tuple(refused))
 
 
 def _query(plan: UnitPlan) -> UnitPlan:
@@ -82,11 +178,23 @@ def _query(plan: UnitPlan) -> UnitPlan:
     return replace(plan, operators=operators)
 
 
-def _refused(old: Topology, new: Topology) -> Iterator[str]:
+def _inputs(plan: UnitPlan) -> list[tuple[str, str | None]]:
+    return [(given.name, given.channel) for given in plan.inputs]
+
+
+def _readers(topology: Topology, plan: UnitPlan) -> Mapping[str, tuple[str, ...]]:
+    """Who else reads what a unit reads from a server: what all have read is deleted there."""
+    known = readers_of(topology)
+    return {g.name: known.get(g.name, ()) for g in plan.inputs if has_server(topology, g.channel)}
+
+
+def _refused(old: Topology, new: Topology, fed: bool) -> Iterator[str]:
     if old.name != new.name:
         yield f"the topology is called {old.name}, not {new.name}"
-    if old.sources != new.sources or generated_sources(old) != generated_sources(new):
-        yield "sources, and the units that read them, stay as they are; begin another run for that"
+    if old.sources != new.sources:
+        yield "sources stay as they are; begin another run for that"
+    elif not fed and generated_sources(old) != generated_sources(new):
+        yield "somebody else writes the sources' records, for the units that read them now"
     if old.channels != new.channels:
         yield "channels stay as they are: records are on their way in them"
     for site in old.sites:
@@ -110,12 +218,22 @@ def _refused(old: Topology, new: Topology) -> Iterator[str]:
         known = old.unit_by_name.get(unit.name)
         if known is not None and known.sites != unit.sites:
             yield f"unit {unit.name} stays where it is"
-    for name, operator in old.operator_by_name.items():
-        other = new.operator_by_name.get(name)
-        if other is not None and old.unit_of[name] != new.unit_of[name]:
-            yield f"operator {name} stays in unit {old.unit_of[name]}: its place in the input is kept there"
-        if other is not None and not _extends(operator.schema, other.schema):
-            yield (f"operator {name}: records of its old columns are on their way; new columns go after them")
+    yield from _read_again(old, new)
+
+
+def _read_again(old: Topology, new: Topology) -> Iterator[str]:
+    """Streams on a server that a unit would begin to read with records its operators have had already."""
+    written = {producer for producer, _ in _streams(old)}
+    for (producer, unit), (channel, _) in _streams(new).items():
+        known = (producer, unit) in _streams(old)
+        if known or producer not in written or not has_server(new, channel):
+            continue
+        takers = [o.name for o in new.operators if producer in o.inputs and new.unit_of[o.name] == unit]
+        if any(taker in old.operator_by_name for taker in takers):
+            yield (
+                f"unit {unit} would begin to read {producer} from a server that still has records from "
+                "before: they would be processed twice"
+            )
 
 
 def _place(site: Site) -> Site:
@@ -131,18 +249,45 @@ def _extends(old: str | None, new: str | None) -> bool:
     return after[: len(before)] == before
 
 
-def _state_lost(unit: str, old: UnitPlan, new: UnitPlan) -> Iterator[str]:
-    """Why a unit could not go on from its checkpoint."""
-    if [(given.name, given.channel) for given in old.inputs] != [(g.name, g.channel) for g in new.inputs]:
-        yield f"unit {unit} would read other streams: its place in what it reads would be lost"
-    before = {operator.name: operator for operator in old.operators}
-    stateful = [operator for operator in old.operators if operator.stateful]
-    after: dict[str, Operator] = {operator.name: operator for operator in new.operators}
-    for operator in stateful:
+def _state_lost(unit: str, old: Topology, new: Topology, plans: tuple[UnitPlan, UnitPlan]) -> Iterator[str]:
+    """The state of a unit's operators that its next version could not go on with, and why."""
+    before = [operator for operator in plans[0].operators if operator.stateful]
+    after = {operator.name: operator for operator in plans[1].operators}
+    order = [operator.name for operator in plans[1].operators if operator.stateful]
+    others: list[str] = []
+    for operator in before:
         now = after.get(operator.name)
-        if now is None or not now.stateful:
-            yield f"operator {operator.name} would lose its state"
-        elif (now.function, now.inputs) != (operator.function, operator.inputs):
-            yield f"operator {operator.name} has state that may not fit another function or other inputs"
-    if any(operator.stateful for name, operator in after.items() if name not in before):
-        yield f"unit {unit} would get a further operator with state: give it a unit of its own"
+        if now is None and operator.name in new.operator_by_name:
+            yield f"state of operator {operator.name}: it goes to unit {new.unit_of[operator.name]}"
+        elif now is None:
+            yield f"state of operator {operator.name}: it is taken away"
+        elif not now.stateful:
+            yield f"state of operator {operator.name}: it has none in the next version"
+        elif now.function != operator.function or now.inputs != operator.inputs:
+            yield f"state of operator {operator.name}: it may not fit another function or other inputs"
+        elif not all(_same_columns(old, new, name) for name in operator.inputs):
+            yield f"state of operator {operator.name}: it may not fit other columns"
+        else:
+            others.append(operator.name)
+    if others and others != order:
+        # Spark numbers the operators with state: where one comes or goes, the others' is not found again.
+        for name in others:
+            yield f"state of operator {name}: another operator with state comes or goes in unit {unit}"
+
+
+def _new_state(plans: tuple[UnitPlan, UnitPlan]) -> bool:
+    """Whether operators with state come to a unit: Spark would look for their state in the checkpoint."""
+    before = {operator.name for operator in plans[0].operators if operator.stateful}
+    return any(operator.stateful and operator.name not in before for operator in plans[1].operators)
+
+
+def _ended_state(unit: str, old: Topology, new: Topology) -> Iterator[str]:
+    """The state that ends with a unit although its operator goes on elsewhere."""
+    for name in old.unit_by_name[unit].operators:
+        if old.operator_by_name[name].stateful and name in new.operator_by_name:
+            yield f"state of operator {name}: it goes to unit {new.unit_of[name]}"
+
+
+def _same_columns(old: Topology, new: Topology, name: str) -> bool:
+    before, after = old.operator_by_name.get(name), new.operator_by_name.get(name)
+    return before is None or after is None or _extends(before.schema, after.schema)

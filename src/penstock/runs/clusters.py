@@ -6,8 +6,9 @@ instances are scaled and metered. At any other site hosts come and go on this ma
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +17,18 @@ from penstock.channels.sinks import folder_format
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.fleet.ports import Provider
 from penstock.providers.managed import HOST, ManagedProvider, managed_site
+from penstock.spark.installation import spark_version, too_old_to_run
 from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.managers.manager import Manager
-from penstock.spark.managers.registry import make_manager, storage_problem, wrong_masters
+from penstock.spark.managers.registry import make_manager, on_this_machine, storage_problem, wrong_masters
 from penstock.spark.managers.theirs import ExistingCluster, remote_storage, shared_folder
-from penstock.spark.unit.plan import plan_unit
+from penstock.spark.unit.plan import UnitPlan, plan_unit
 from penstock.topology.model import Site, Topology
 
 LOG = logging.getLogger(__name__)
+
+LOOPBACK = ("127.", "localhost", "[::1]")
+"""How an address begins that no other machine reaches."""
 
 
 class Clusters:
@@ -121,6 +126,8 @@ def not_runnable(topology: Topology, folder: Path | None = None) -> list[str]:
     `folder` is the run's: everything of it must lie where all machines of an existing cluster see it.
     """
     found = [message for _, _, message in wrong_masters(topology)]
+    with contextlib.suppress(ClusterError):  # that there is no Spark at all is told by whoever needs it
+        found += filter(None, [too_old_to_run(spark_version())])
     for site in topology.sites if not found else ():
         if site.master is None:
             continue
@@ -128,6 +135,7 @@ def not_runnable(topology: Topology, folder: Path | None = None) -> list[str]:
             make_manager(site)
         except ConfigurationError as error:
             found.append(f"site {site.name}: {error}")
+        found += _own_brokers(topology, site)
         problem = storage_problem(site)
         shared = shared_folder(site)
         if problem is not None:
@@ -142,20 +150,44 @@ def not_runnable(topology: Topology, folder: Path | None = None) -> list[str]:
     return found
 
 
+def _plans_at(topology: Topology, site: Site) -> Iterator[UnitPlan]:
+    """What the units at a site take and give."""
+    for unit in topology.units:
+        if site in topology.sites_of(unit.name):
+            yield plan_unit(topology, unit.name)
+
+
+def _crossed(plan: UnitPlan) -> list[str]:
+    """The channels a unit reads from or writes to."""
+    found = {given.channel for given in plan.inputs if given.channel is not None}
+    return sorted(found | {plan.channel.name for outlet in plan.outlets if outlet.streams})
+
+
+def _own_brokers(topology: Topology, site: Site) -> list[str]:
+    """Channels of units at a site elsewhere whose server would listen to this machine alone."""
+    if on_this_machine(site):
+        return []
+    found = []
+    for name in [name for plan in _plans_at(topology, site) for name in _crossed(plan)]:
+        channel = topology.channel_by_name[name]
+        service = channel_kind(channel.kind, channel.options).service()
+        if service is not None and (service.named is None or service.named.startswith(LOOPBACK)):
+            found.append(
+                f"site {site.name}: its machines cannot reach channel {name}, for a {service.name} of this "
+                "machine listens to itself alone; write bootstrap: with one that all reach"
+            )
+    return list(dict.fromkeys(found))
+
+
 def _on_this_disk(topology: Topology, site: Site) -> list[str]:
     """What of a site's units would lie on this machine's disk, where machines share a file system by URL."""
     found = []
     why = f"site {site.name}: its machines share {site.storage}, and not this machine's disk"
-    for unit in topology.units:
-        if site not in topology.sites_of(unit.name):
-            continue
-        plan = plan_unit(topology, unit.name)
+    for plan in _plans_at(topology, site):
         for given in plan.inputs:
             if given.stream is not None and given.channel is None:
                 found.append(f"{why}, where source {given.name} is generated; give it a function that reads")
-        crossed = {given.channel for given in plan.inputs if given.channel is not None}
-        crossed |= {plan.channel.name for outlet in plan.outlets if outlet.streams}
-        for name in sorted(crossed):
+        for name in _crossed(plan):
             channel = topology.channel_by_name[name]
             if channel_kind(channel.kind, channel.options).service() is None:
                 found.append(f"{why}, where channel {name} of kind {channel.kind} is; write kind: kafka")

@@ -19,13 +19,16 @@ from penstock.plain import from_json, to_json
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("stop", "pause", "resume", "drain", "move", "restart", "undo")
-"""End the run in order; advise (decide and record, but do nothing); act again; empty a host and give it back;
-move an instance to another host; start a unit again, with the code that is there now; go back to the version
-of the topology before this one."""
+KINDS = ("stop", "finish", "pause", "advise", "resume", "drain", "move", "restart", "undo")
+"""End the run in order; let its sources end, and the run once all under way is done; stand still (decide
+nothing); advise (decide and record, but do nothing); act again; empty a host and give it back; move an
+instance to another host; start a unit again, with the code that is there now; go back to the version of the
+topology before this one."""
 APPLY = "apply"
 """Go on with another version of the topology: what `penstock apply` says."""
-_ABOUT = {"drain": "host", "move": "instance", "restart": "unit"}
+LOOKUP = "lookup"
+"""A look-up has a further version: for the record, for whoever looks it up sees it by itself."""
+_ABOUT = {"drain": "host", "move": "instance", "restart": "unit", LOOKUP: "look-up"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,15 @@ class Command:
     """The version it was written for: refused where another one runs by now."""
     to: str | None = None
     """The host an instance moves to; None means wherever there is room."""
+    give_up_state: bool = False
+    """Whether a change may lose state that cannot be kept."""
+    rehearse: bool = False
+    """Whether a change is tried on records that are there before anybody stops."""
     id: str = ""
     """Tells it apart from others, for whoever waits for the answer."""
 
     def __post_init__(self) -> None:
-        if self.kind not in (*KINDS, APPLY):
+        if self.kind not in (*KINDS, APPLY, LOOKUP):
             raise ConfigurationError(f"expected a command out of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind in _ABOUT and not self.subject:
             raise ConfigurationError(f"{self.kind} needs the name of its {_ABOUT[self.kind]}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.controller.result import RunResult
@@ -15,6 +16,9 @@ from penstock.machine.locks import Lock
 from penstock.plain import from_json, to_json
 from penstock.runs.plan import RunPlan
 from penstock.spark.unit.folders import RunFolders
+
+SILENT_S = 60.0
+"""How long a run without a controller may be between two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,19 @@ class RunFolder:
         """One controller a run: held while it runs, let go of by its end, however that comes."""
         return Lock(self.root / "controller.lock", f"the run in {self.root}")
 
+    def running(self, silent_s: float = SILENT_S) -> bool:
+        """Whether it goes on, as far as one can tell by looking, and without taking its lock.
+
+        A controller that died is started again by its watcher: for `silent_s` it still counts as running.
+        """
+        if self.lock().in_use():
+            return True
+        for name in ("status.json", "plan.json"):
+            with contextlib.suppress(OSError):
+                if time.time() - (self.root / name).stat().st_mtime < silent_s:
+                    return True
+        return False
+
     def write_plan(self, plan: RunPlan) -> None:
         """Keep what the run shall do; only its owner may read it, for settings may hold secrets."""
         written(self.root / "plan.json", to_json(plan), mode=PRIVATE)
@@ -84,6 +101,11 @@ class RunFolder:
     def write_result(self, result: RunResult) -> None:
         """Keep what the run came to: it is over."""
         written(self.root / "result.json", to_json(result), durable=True)
+
+    def write_end(self, last: Status, result: RunResult) -> None:
+        """Keep that the run is over, and what it came to; call it once everything is stopped."""
+        self.write_status(replace(last, phase="ended", hosts=()))
+        self.write_result(result)
 
     def result(self) -> RunResult | None:
         """What the run came to; None while it is not over."""

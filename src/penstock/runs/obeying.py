@@ -6,16 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.controller.mode import Mode
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.fleet.actions import MigrateInstance, ReleaseHost
 from penstock.fleet.deployment import INSTANCE_COUNTED
 from penstock.runs import commands
 from penstock.runs.commands import Command
+from penstock.runs.plan import Pending
 from penstock.topology.file import parse_topology
+from penstock.topology.model import Topology
 
 if TYPE_CHECKING:
     from penstock.runs.run import Run
 
+MODES = {"pause": Mode.PAUSE, "advise": Mode.ADVISE, "resume": Mode.ACT}
 PROVEN_S = 180.0
 """A unit that fails within this time after a change that concerned it fails by that change."""
 
@@ -28,8 +32,12 @@ def obey(run: Run) -> None:
         reason = command.reason or "told from outside"
         if command.kind == "stop":
             run.told_to_stop = True
-        elif command.kind in ("pause", "resume"):
-            controller.advisory = command.kind == "pause"
+        elif command.kind == commands.LOOKUP:
+            continue
+        elif command.kind == "finish":
+            run.feed.finish()
+        elif command.kind in MODES:
+            controller.mode = MODES[command.kind]
         elif command.kind == "drain":
             controller.ask(ReleaseHost(str(command.subject), reason, asked=True))
         else:
@@ -45,9 +53,22 @@ def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
     by_change = all(units[name].revision == run.plan.revision for name in failed)
     if run.plan.before is None or now_s - run.changed_s > PROVEN_S or not by_change:
         return False
-    run.change_to(parse_topology(run.plan.before), f"rolled back: {problem}")
+    before = parse_topology(run.plan.before)
+    if any(_has_what_others_had(run, before, name) for name in failed):
+        return False
+    try:
+        run.changing.begin(before, Pending(f"rolled back: {problem}", back=True))
+    except PenstockError as error:
+        run.plane.note(f"the change could not be rolled back: {error}")
+        return False
     run.changed_s = -math.inf  # once: where the version before fails as well, a person is asked for
     return True
+
+
+def _has_what_others_had(run: Run, before: Topology, failed: str) -> bool:
+    """Whether records wait for a failed unit that the version before would give to nobody."""
+    moved = [name for name in run.topology.unit_by_name[failed].operators if name in before.operator_by_name]
+    return failed not in before.unit_by_name and bool(moved)
 
 
 def _change(run: Run, command: Command, reason: str) -> None:
@@ -61,14 +82,20 @@ def _change(run: Run, command: Command, reason: str) -> None:
     elif command.kind == "undo":
         if run.plan.before is None:
             raise ConfigurationError("nothing was changed yet")
-        run.change_to(parse_topology(run.plan.before), f"taken back: {reason}")
+        _begin(run, command, run.plan.before, f"taken back: {reason}")
     elif command.revision != run.plan.revision:
         raise ConfigurationError(
             f"it was written for revision {command.revision}, and revision {run.plan.revision} runs; look "
             "at what has changed and apply it again"
         )
     else:
-        run.change_to(parse_topology(str(command.topology)), reason)
+        _begin(run, command, str(command.topology), reason)
+
+
+def _begin(run: Run, command: Command, text: str, reason: str) -> None:
+    refusal = commands.refusal(command, "")
+    pending = Pending(reason, refusal=refusal, give_up_state=command.give_up_state, rehearse=command.rehearse)
+    run.changing.begin(parse_topology(text), pending)
 
 
 def _move(run: Run, command: Command, reason: str) -> None:

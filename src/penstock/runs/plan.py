@@ -15,6 +15,23 @@ DRAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A change that is under way: units finish what there is to read before it is made."""
+
+    reason: str = ""
+    topology: str = ""
+    """The text of the version to come."""
+    refusal: str = ""
+    """How the answer begins where it is given up."""
+    give_up_state: bool = False
+    """Whether state that cannot be kept may be lost."""
+    rehearse: bool = False
+    """Whether its units are to be tried on records that are there before anybody stops."""
+    back: bool = False
+    """Whether it takes back a version in which units failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """What a run shall do."""
 
@@ -40,6 +57,8 @@ class RunPlan:
     """By unit, the version it must run at least, where a change made it start again."""
     before: str | None = None
     """The text of the version before this one."""
+    pending: Pending | None = None
+    """The change that is under way."""
 
     @staticmethod
     def of(topology: Topology, name: str, **options: object) -> RunPlan:
@@ -70,4 +89,10 @@ class RunPlan:
                 "not fit this one. Run the version it had, change it with `penstock apply` while it runs, or "
                 "give the new one a folder of its own"
             )
-        return replace(self, revision=earlier.revision, revisions=earlier.revisions, before=earlier.before)
+        return replace(
+            self,
+            revision=earlier.revision,
+            revisions=earlier.revisions,
+            before=earlier.before,
+            pending=earlier.pending,
+        )

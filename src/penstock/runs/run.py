@@ -20,6 +20,7 @@ from penstock.channels.sinks import folder_format, result_folders
 from penstock.clock import Clock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, Tick
+from penstock.controller.mode import Mode
 from penstock.controller.result import RunResult, result_of
 from penstock.controller.status import SourceStatus, Status, Watching
 from penstock.controller.upkeep import Upkeep
@@ -33,7 +34,7 @@ from penstock.providers.registry import provider_parameters
 from penstock.runs import obeying
 from penstock.runs.anchor import clock_of
 from penstock.runs.assembly import budgeting_for
-from penstock.runs.changes import Preview, preview, require_possible
+from penstock.runs.changing import Changing
 from penstock.runs.clusters import Clusters, not_runnable
 from penstock.runs.folder import RunFolder
 from penstock.runs.patience import Patience
@@ -112,6 +113,7 @@ class Run:
         """Whether somebody outside wants it to end."""
         self.changed_s = -math.inf
         """When the topology was last changed."""
+        self.changing = Changing(self)
         self._news: list[str] = []
         self._patiently = Patience()
         self._slow: set[str] = set()
@@ -168,6 +170,9 @@ class Run:
             # A change of which the earlier controller did not get to tell this unit.
             if self.controller.fleet.units[unit].revision < revision:
                 self.controller.fleet.restart(unit, revision, self.clock.now_s())
+        for life in self.controller.fleet.units.values():
+            if life.state is UnitState.DRAINED and not self.changing.under_way:
+                self.controller.fleet.restart(life.name, life.revision, self.clock.now_s())
         server.start()
         self._started_s = self.clock.now_s()
         if adopted:
@@ -180,6 +185,7 @@ class Run:
         for notice in self._look_after():
             self.plane.note(notice)
         obeying.obey(self)
+        self.changing.step()
         tick = controller.tick()
         self._news = self._watching_now().see(tick)
         with self._patiently("status and sources"):
@@ -203,6 +209,7 @@ class Run:
             over = self.over()
 
         def ended() -> bool:
+            self.changing.step()  # some times a second, not only at every tick
             return over or self.told_to_stop or (stopped is not None and stopped())
 
         self.running_controller().run(math.inf, after, ended, tick=self.tick)
@@ -211,13 +218,13 @@ class Run:
     def over(self) -> bool:
         """Whether the sources have ended and nothing waits any more (or was waited for long enough)."""
         started_s, now_s = self.feed.started_s, self.clock.now_s()
-        if started_s is None:
+        if started_s is None or self.changing.under_way:
             return False
         if self.plan.duration_s is None:
             ended, end_s = bool(self.feed.sources) and not self.feed.running(), now_s
         else:
             end_s = started_s + self.plan.duration_s
-            ended = now_s >= end_s
+            ended = now_s >= end_s or (bool(self.feed.sources) and not self.feed.unfinished())
         done = self.progress.processed()
         if not ended or done != self._done:
             self._done, self._done_s = done, now_s
@@ -264,7 +271,7 @@ class Run:
 
     def status(self) -> Status:
         """What the run is doing, as of the last tick."""
-        started_s, now_s = self.feed.started_s, self.clock.now_s()
+        started_s, now_s, mode = self.feed.started_s, self.clock.now_s(), self.running_controller().mode
         phase = "starting" if self.plan.feed and started_s is None else "running"
         if started_s is not None and self.plan.duration_s is not None:
             phase = "draining" if now_s > started_s + self.plan.duration_s else "running"
@@ -273,7 +280,8 @@ class Run:
             phase=phase,
             since_s=started_s,
             duration_s=self.plan.duration_s,
-            acting=not self.running_controller().advisory,
+            acting=mode is Mode.ACT,
+            paused=mode is Mode.PAUSE,
             sources=tuple(SourceStatus(name, value) for name, value in self.feed.health(now_s).items()),
         )
 
@@ -346,6 +354,7 @@ class Run:
     def _take_up(self, adopted: bool) -> None:
         """Go on where an earlier controller of this folder was: its counts, and sources not yet at an end."""
         self.progress.take_up(self.journal)
+        self.changing.take_up()
         if self.plan.feed:
             notice = self.feed.take_up(self.clock.now_s(), adopted=adopted)
             if notice is not None:
@@ -388,21 +397,14 @@ class Run:
         if address is not None:
             self._service_watch = ServiceWatch(service, address, revive or service.revival(address), end)
 
-    def change_to(self, topology: Topology, reason: str) -> Preview:
-        """Go on with another version of the topology: on the plan first, so that no crash forgets it."""
-        controller, found = self.running_controller(), preview(self.topology, topology)
-        require_possible(found)
+    def require_runnable(self, topology: Topology) -> None:
+        """ConfigurationError where another version of the topology cannot be run here."""
         require_runnable(topology, self.folder.root)
-        if found.changes:
-            self.plan = self.plan.changed(topology, found.restarts)
-            self.folder.write_plan(self.plan)
-            self.topology, self.changed_s = topology, self.clock.now_s()
-            self.progress.change(topology)
-            self.plane.change(topology.unit_by_name)
-            planned, revision = self.clusters.change(topology), self.plan.revision
-            controller.change(planned, revision, found.restarts, budgeting_for(topology))
-            self.plane.note(f"revision {self.plan.revision}: {'; '.join(map(str, found.changes))} ({reason})")
-        return found
+
+    @property
+    def bootstrap(self) -> str | None:
+        """The server the channels use, where they name none."""
+        return self._bootstrap
 
     def _require_healthy(self) -> None:
         """ClusterError where a unit cannot run, or not every unit ran in time."""
@@ -410,7 +412,8 @@ class Run:
         failed = sorted(name for name, life in units.items() if life.state is UnitState.FAILED)
         if failed:
             problem = "; ".join(str(units[name].problem) for name in failed)
-            if not obeying.rolled_back(self, failed, problem):
+            # A change under way in which a unit fails is given up first.
+            if not self.changing.under_way and not obeying.rolled_back(self, failed, problem):
                 raise ClusterError(f"unit {', '.join(failed)} stopped: {problem}")
         longest_s = START_S + START_A_UNIT_S * len(units)
         waits = self.plan.feed and self.feed.started_s is None

@@ -186,21 +186,27 @@ def _await_earlier(name: str) -> None:
         LOG.warning("ended %d processes that a killed run had left behind", len(ended))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The controller's process: run what the folder says, write the result, leave."""
-    folder = RunFolder.at(Path((arguments or sys.argv[1:])[0]))
-    log_redacted()
+def told_by_signals() -> list[int]:
+    """The signals to end this process that came since now; it ends itself, in order."""
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         # Set here and not inherited: a shell starts what runs in its background with SIGINT ignored.
         signal.signal(number, lambda received, _frame: told.append(received))
+    return told
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The controller's process: run what the folder says, write the result, leave."""
+    folder = RunFolder.at(Path((arguments or sys.argv[1:])[0]))
+    log_redacted()
+    told = told_by_signals()
     watcher = os.getppid()
     try:
         kept_by(watcher)
         with Run(folder.plan(), folder) as run:
             # Without its watcher nobody would ever end this run: leave in order.
             run.run(stopped=lambda: bool(told) or os.getppid() != watcher)
-            result = run.result()
+            result, last = run.result(), run.status()
     except (OSError, JournalUnavailableError) as error:
         LOG.error("%s; the controller is started again", error)
         return EXIT_AGAIN
@@ -208,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
         LOG.error("%s", error)
         return 2
     # In place only once everything is stopped: the watcher takes it as "all is over".
-    folder.write_result(result)
+    folder.write_end(last, result)
     return 0
 
 

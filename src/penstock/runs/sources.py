@@ -33,6 +33,8 @@ LEAD_S = 0.2
 
 HEALTH_S = 60.0
 """The period over which a source's health is told."""
+PAUSE_S = 5.0
+"""How long a source that is to wait may take for the batch it is writing."""
 LATE_S = 1.0
 """A record that was due less than this ago is not late: a batch is written after its time."""
 
@@ -57,6 +59,7 @@ class Feed:
         self.sources = tuple(generated_sources(topology))
         """Sources whose records are written here."""
         self._file = folders.root / FEED
+        self._paused: frozenset[str] = frozenset()
         self._seen: dict[str, tuple[int, float]] = {}
         """What a feeder's sign of life last was, and since when it is, by a clock that is never set."""
 
@@ -85,6 +88,33 @@ class Feed:
             self.code,
         )
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether each source has a process of its own here, which can be let wait."""
+        return type(self).launch is Feed.launch
+
+    def pause(self, sources: Collection[str]) -> None:
+        """Let these sources, and no others, wait; those that waited go on after the last batch they wrote."""
+        wanted = frozenset(sources)
+        on, self._paused = self._paused - wanted, wanted
+        if waiting := [name for name in wanted if self.children.alive(name)]:
+            self.children.stop(*waiting, grace_s=PAUSE_S)
+        if on and self.started_s is not None:
+            self.launch([name for name in self.unfinished() if name in on])
+
+    def finish(self) -> None:
+        """Let all sources end now, for good, with what they have written."""
+        self.children.stop_all(PAUSE_S)
+        for name in self.sources:
+            told = {"records": 0, **self._told(name), "complete": True}
+            (self.folders.sources / name).mkdir(parents=True, exist_ok=True)
+            written(self.folders.sources / name / FINISHED, json.dumps(told))
+
+    def change(self, topology: Topology) -> None:
+        """Go on with another version of the topology: sources that waited write for those who read now."""
+        self.topology = topology
+        self.pause(())
+
     def take_up(self, now_s: float, *, adopted: bool) -> str | None:
         """Go on where an earlier controller of the run was; what there is to say about it.
 
@@ -97,14 +127,14 @@ class Feed:
             position_s = self._position_s()
             self._begin(now_s - position_s)
             notice = f"the run is taken up again, {format_duration(position_s)} into its sources"
-        self.launch(self.unfinished())
+        self.launch([name for name in self.unfinished() if name not in self._paused])
         return notice
 
     def watch(self) -> list[str]:
         """Start again what died or hung before its end; says so."""
         if self.started_s is None:
             return []
-        ours = [name for name in self.unfinished() if self._runs(name)]
+        ours = [name for name in self.unfinished() if self._runs(name) and name not in self._paused]
         hung = [name for name in ours if self._hangs(name, time.monotonic())]
         self.children.stop(*hung, grace_s=0.0)
         dead = [name for name in ours if name in hung or not self.children.alive(name)]
@@ -181,7 +211,7 @@ class Feed:
             for source, units in generated_sources(self.topology).items()
             for unit in units
         ]
-        return max((last_batch(folder) + 1) * TICK_S for folder in folders)
+        return max(((last_batch(folder) + 1) * TICK_S for folder in folders), default=0.0)
 
     def _told(self, source: str) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):

@@ -92,11 +92,18 @@ class Checkpoint:
 
     def place_of(self, marker: str) -> int | None:
         """The first line of the offsets that is about a folder; None where nothing was written down."""
-        try:
-            sources = json.loads(self._places.read_text())
-        except (OSError, ValueError):
+        sources = self.places()
+        if sources is None:
             return None
         return next((place for place, source in enumerate(sources) if marker in source), None)
+
+    def places(self) -> list[str] | None:
+        """Which source each line of the offsets is about; None where nothing was written down."""
+        try:
+            found: list[str] = json.loads(self._places.read_text())
+        except (OSError, ValueError):
+            return None
+        return found
 
     def source_of(self, marker: str) -> int | None:
         """Which source's log speaks of a folder or a topic; None while none does."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.errors import ClusterError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.processes import ChildProcesses, log_tail
-from penstock.spark.unit.driver import EXIT_USELESS
+from penstock.spark.unit.driver import DRAINED, EXIT_USELESS
 from penstock.spark.unit.folders import RunFolders
 
 ATTEMPT = "attempt"
@@ -62,6 +62,13 @@ class Drivers:
     def is_useless(self, unit: str) -> bool:
         """Whether a driver that left said that starting it again would not help."""
         return self._children.exit_code(unit) == EXIT_USELESS
+
+    def is_drained(self, unit: str) -> bool:
+        """Whether a driver that left had finished all there was, as it was told to."""
+        try:
+            return int((self._folders.unit(unit) / DRAINED).read_text()) == self.attempt(unit)
+        except (OSError, ValueError):
+            return False
 
     def last_words(self, unit: str) -> str:
         """Why a driver left, as far as it is known."""

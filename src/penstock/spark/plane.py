@@ -153,8 +153,10 @@ class SparkPlane:
         return last.instances if last is not None and last.instances == shown else shown
 
     def _gone(self, unit: str, now_s: float) -> UnitReport:
-        problem = self._drivers.last_words(unit)
-        state = UnitState.FAILED if self._drivers.is_useless(unit) else UnitState.DOWN
         last = self._last.get(unit)
         application = last.application if last is not None else None
+        if self._drivers.is_drained(unit):
+            return UnitReport(unit, now_s, UnitState.DRAINED, application)
+        problem = self._drivers.last_words(unit)
+        state = UnitState.FAILED if self._drivers.is_useless(unit) else UnitState.DOWN
         return UnitReport(unit, now_s, state, application, problem=problem)

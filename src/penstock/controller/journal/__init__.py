@@ -11,12 +11,14 @@ opens it, `migrations` brings an older one up to date, `unwritten` holds what co
 """
 
 from penstock.controller.journal.journal import CLOCK_ANCHOR, Journal
+from penstock.controller.journal.restoring import MODE
 from penstock.controller.journal.rows import END_OF_RUN, Recorder, Restored, TickRecord, enacted_kinds
 from penstock.controller.journal.tables import OBSERVATIONS
 
 __all__ = [
     "CLOCK_ANCHOR",
     "END_OF_RUN",
+    "MODE",
     "OBSERVATIONS",
     "Journal",
     "Recorder",

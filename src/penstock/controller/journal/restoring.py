@@ -45,6 +45,8 @@ LOOK_BACK = 4
 """Observations are looked for in so many times `window` ticks: who is silent for longer has no window."""
 TRIMMED_ACTIONS = "enacted actions no longer kept"
 """The setting for numbers of trimmed actions, by kind and unit."""
+MODE = "mode"
+"""The setting for how much a controller was told to do."""
 SCALINGS = ("StartInstance", "StopInstance")
 """The actions that count as scalings of a unit."""
 Rows = list[dict[str, Any]]
@@ -71,6 +73,7 @@ def restored(connection: sa.Connection, run: str, window: int) -> Restored | Non
         last_tick_s=last["at_s"],
         lives=lives(connection, run),
         scalings=_scalings(connection, run),
+        mode=setting(connection, run, MODE),
     )
 
 

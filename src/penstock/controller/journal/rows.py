@@ -73,6 +73,8 @@ class Restored:
     """The newest entry of every host, instance and unit whose life is not over, oldest subject first."""
     scalings: dict[str, int] = field(default_factory=dict)
     """How many starts and stops of instances were enacted, by unit: all of them, not the last alone."""
+    mode: str | None = None
+    """How much it was told to do; None where nobody told it anything."""
 
 
 class Recorder(Protocol):

@@ -1,11 +1,11 @@
-"""DataFrames put together: an operator's function called, records identified, tagged and handed out."""
+"""DataFrames put together: an operator's function called, records tagged and handed out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.channels.envelope import SOURCE_TIME, admitted, received
+from penstock.channels.envelope import SOURCE_TIME
 from penstock.channels.sinks import load_function
 from penstock.errors import ConfigurationError
 from penstock.topology.model import Operator
@@ -18,11 +18,6 @@ OBSERVED_INPUT = "penstock-input-"
 OUTLET = "penstock_outlet"
 """The column that says which operator's a record is, where those of several are in one DataFrame."""
 _SQL = "sql:"
-
-
-def identified(records: DataFrame, operator: str) -> DataFrame:
-    """Records that leave, each with an id: the next unit could neither name nor deduplicate one without."""
-    return admitted(received(records), f"operator {operator}")
 
 
 def write_all(batch: DataFrame, batch_id: int, writers: list[Callable[[DataFrame, int], None]]) -> None:

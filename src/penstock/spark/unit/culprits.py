@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.channels.envelope import PROBLEM, RECORD_ID, admitted
+from penstock.channels.envelope import PROBLEM, RECORD_ID, admitted_again, identified
 from penstock.errors import PenstockError
 from penstock.spark.gateway.errors import cause_of
-from penstock.spark.unit.composition import identified
 from penstock.spark.unit.query import UnitQuery
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class _Search:
 
     def failure(self, operator: str, chosen: Mapping[str, Choice]) -> str | None:
         """Why an operator fails on some records of the inputs, in one line; None where it does not."""
-        frames = {name: admitted(chosen[name](given), name) for name, given in self._inputs.items()}
+        frames = {name: admitted_again(chosen[name](given), name) for name, given in self._inputs.items()}
         try:
             for each in self._query.plan.operators:
                 frames[each.name] = self._query.applied(each, frames)

@@ -3,7 +3,8 @@
 Started by the plane as `python -m penstock.spark.unit.driver RUN_FOLDER UNIT ATTEMPT`. It asks the controller
 what to run, goes on from its checkpoint whenever it is started again, obeys what answers its heartbeats, and
 leaves with code 3 where starting again would not help (an operator throws and shall stop the unit), and with
-code 4 where another attempt at its unit has taken its place.
+code 4 where another attempt at its unit has taken its place. Told to drain, it finishes all there is to read,
+notes that down in its folder and leaves: its checkpoint then ends with a finished batch.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ EXIT_USELESS = 3
 """Exit code that says: do not start me again."""
 EXIT_SUPERSEDED = 4
 """Exit code that says: another attempt at this unit runs."""
+
+DRAINED = "drained"
+"""The file in a unit's folder that says which attempt finished all there was and left, as it was told to."""
 
 LONGEST_PAUSE_S = 10.0
 """How long a unit waits at most before it tries again."""
@@ -140,6 +144,7 @@ class UnitDriver:
         self._told: dict[str, str | None] = {}
         self._shown: tuple[SeenInstance, ...] = ()
         self._superseded = False
+        self._drained = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -172,6 +177,8 @@ class UnitDriver:
                 query.clean()
             with contextlib.suppress(Exception):
                 spark.stop()
+        if self._drained and not self._superseded:
+            written(self.folders.unit(self.unit) / DRAINED, str(self.specification.attempt), durable=True)
         return EXIT_SUPERSEDED if self._superseded else code
 
     def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
@@ -179,17 +186,22 @@ class UnitDriver:
         while not self._over:
             running = None
             try:
-                running = query.start()
+                draining = self._wanted.drain
+                running = query.start(drain=draining)
                 self._say(UnitState.RUNNING)
-                while not self._over:
+                while not self._over and self._wanted.drain is draining:
                     if running.awaitTermination(0.5):
+                        self._drained = draining
                         break
-                if self._over:
-                    running.stop()
-                    query.stop_publishing()
+                running.stop()
+                if self._drained:
+                    query.publish_all()
+                    return EXIT_STOPPED
+                query.stop_publishing()
             except (ConfigurationError, OperatorError):
                 raise
             except ClusterError as error:
+                self._drained = False
                 # A broker that does not answer: the unit waits for it, and so do its records.
                 self._say(UnitState.RUNNING, f"unit {self.unit}: {error}")
                 self._ended.wait(LONGEST_PAUSE_S)

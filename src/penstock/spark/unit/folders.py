@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from penstock.machine.files import written
+from penstock.spark.checkpoints import Checkpoint
 
 _NAME = "run.name"
 
@@ -33,6 +37,11 @@ class RunFolders:
         """What built-in sinks write to relative folders."""
         return self.root / "results"
 
+    @property
+    def lookups(self) -> Path:
+        """What functions look up, and somebody may update."""
+        return self.root / "lookups"
+
     def unit(self, name: str) -> Path:
         """Everything of one unit."""
         return self.root / "units" / name
@@ -40,6 +49,31 @@ class RunFolders:
     def checkpoint(self, unit: str) -> Path:
         """The checkpoint of a unit's query."""
         return self.unit(unit) / "checkpoint"
+
+    def earlier(self, unit: str) -> Path:
+        """What a unit had before it began anew."""
+        return self.unit(unit) / "earlier"
+
+    def writer(self, unit: str, operator: str) -> str:
+        """The mark of whoever writes an operator's records, with the word of the unit's checkpoint."""
+        identity = Checkpoint(self.checkpoint(unit)).identity()
+        return f"operator {operator} of unit {unit} (checkpoint {identity})"
+
+    def taken_before(self, unit: str) -> int:
+        """Records a unit finished of which its checkpoint does not know any more."""
+        return sum(self._taken(unit).values())
+
+    def note_taken(self, unit: str, revision: int, records: int) -> None:
+        """Write down how many records a unit had finished when a version ended; again changes nothing."""
+        self.earlier(unit).mkdir(parents=True, exist_ok=True)
+        noted = {**self._taken(unit), str(revision): records}
+        written(self.earlier(unit) / "taken.json", json.dumps(noted), durable=True)
+
+    def _taken(self, unit: str) -> dict[str, int]:
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, int] = json.loads((self.earlier(unit) / "taken.json").read_text())
+            return found
+        return {}
 
     def dead_letters(self, unit: str) -> Path:
         """Records a unit's operators threw on, where they are to be skipped."""

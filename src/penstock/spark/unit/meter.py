@@ -46,6 +46,8 @@ class UnitMeter:
         self._query = query
         self._published = 0
         self._backlog = Backlog()
+        self._unseen = 0
+        """Records that have left the backlog and are not told of as processed yet."""
         self._told: dict[int, list[Arrival]] = {}
         """When the records of the last measurement's batches arrived."""
         self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
@@ -61,10 +63,10 @@ class UnitMeter:
         durations = ages_of(batches, "arrived", arrivals)
         latencies = ages_of(batches, "source", arrivals)
         processed = sum(self._rows(batch, arrivals[batch.number]) for batch in batches if batch.rows)
+        arrived, self._unseen = came_in(processed, sum(self._backlog) - sum(before), self._unseen)
         changes: dict[str, Any] = {
             "processed": processed,
-            # What came in was either processed, is being processed, or waits now.
-            "arrived": max(0, processed + sum(self._backlog) - sum(before)),
+            "arrived": arrived,
             "in_service": self._backlog.in_service,
             "emitted": self._emitted(batches),
         }
@@ -102,6 +104,17 @@ class UnitMeter:
         self._told = {batch.number: self._arrivals(batch) for batch in batches}
         self._backlog = self._query.backlog()
         return self._backlog.waiting
+
+
+def came_in(processed: int, grown: int, unseen: int) -> tuple[int, int]:
+    """Records that came in, and those that left the backlog and were not told of as processed.
+
+    What came in was processed, or the backlog has grown by it. A batch leaves the backlog when it is done,
+    and Spark tells of it a moment later: until then its records are `unseen`, or they would count as come in
+    a second time.
+    """
+    balance = processed + grown - unseen
+    return max(0, balance), 0 if processed else max(0, -balance)
 
 
 def ages_of(batches: Sequence[Batch], kind: str, arrivals: Mapping[int, Sequence[Arrival]]) -> Ages:

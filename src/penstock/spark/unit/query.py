@@ -7,12 +7,14 @@ micro-batch is served in a call. Either way one checkpoint covers everything the
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.channels.batches import last_batch
-from penstock.channels.envelope import admitted, enveloped, kept, received
+from penstock.channels import lookups
+from penstock.channels.batches import has_batch
+from penstock.channels.envelope import admitted, enveloped, identified, kept
 from penstock.channels.files import FilesChannel, FilesOptions
 from penstock.channels.model import (
     Arrival,
@@ -27,14 +29,16 @@ from penstock.channels.model import (
 from penstock.channels.publishing import FolderWriter, folder_writer
 from penstock.channels.registry import make_channel
 from penstock.channels.sinks import folder_format, load_function, make_sink, result_folder
+from penstock.errors import ClusterError
 from penstock.spark.checkpoints import Checkpoint, SinkLog
+from penstock.spark.evolution import fit
 from penstock.spark.gateway.plans import output_mode, sources_read
 from penstock.spark.gateway.remote import RemoteFiles
 from penstock.spark.mending import mend
 from penstock.spark.mirrors import Mirror
-from penstock.spark.unit.composition import OUTLET, aged, called, identified, tagged, write_all
+from penstock.spark.unit.composition import OUTLET, aged, called, tagged, write_all
 from penstock.spark.unit.folders import RunFolders
-from penstock.spark.unit.plan import Outlet, UnitInput, plan_unit, reached_from
+from penstock.spark.unit.plan import Outlet, UnitInput, UnitPlan, plan_unit, reached_from
 from penstock.topology.model import Operator, Topology
 
 if TYPE_CHECKING:
@@ -66,6 +70,7 @@ class UnitQuery:
         `storage` is the URL checkpoints lie below, where they do not lie in the run's folder.
         """
         self.spark = spark
+        os.environ[lookups.VARIABLE] = str(folders.lookups)
         self.topology = topology
         self.plan = plan_unit(topology, unit)
         self.folders = folders
@@ -79,6 +84,7 @@ class UnitQuery:
         self._running: StreamingQuery | None = None
         self._native: NativeWriter | None = None
         self._published = 0
+        self._draining = False
         self.cleaning_problem: str | None = None
         """Why what was read cannot be cleaned away at present; None where it is. It is tried again."""
 
@@ -97,9 +103,13 @@ class UnitQuery:
         names = {given.channel for given in self.plan.inputs} | {self.plan.channel.name}
         return {name: self.channel(name) for name in sorted(filter(None, names))}
 
-    def start(self) -> StreamingQuery:
-        """Start the one query of the unit from its checkpoint (or anew, where there is none)."""
+    def start(self, *, drain: bool = False) -> StreamingQuery:
+        """Start the one query of the unit from its checkpoint (or anew, where there is none).
+
+        With `drain` it ends by itself once it has finished all there is to read now.
+        """
         self.stop_publishing()
+        self._draining = drain
         if self._mirror is None:
             mend(self.checkpoint, self._has_output)
         self._prepare()
@@ -116,8 +126,14 @@ class UnitQuery:
         else:
             records, serve = self._served(frames)
             writer = self._observed(records).writeStream.foreachBatch(serve)
-        Checkpoint(self.checkpoint).note_places(sources_read(records))
-        if self.plan.trigger_s > 0:
+        places = sources_read(records)
+        if self._mirror is None:
+            fit(self.checkpoint, places, self._has_output)
+            self._consumptions = None  # sources may have other places than before
+        Checkpoint(self.checkpoint).note_places(places)
+        if drain:
+            writer = writer.trigger(availableNow=True)
+        elif self.plan.trigger_s > 0:
             writer = writer.trigger(processingTime=f"{self.plan.trigger_s * 1000:.0f} milliseconds")
         self._running = (
             writer.queryName(self.plan.unit)
@@ -131,9 +147,11 @@ class UnitQuery:
         """Whether results of a micro-batch are on record: in the sink's log, or published."""
         if SinkLog(self.folders.staging(self.plan.unit)).numbers_from(batch_id):
             return True
-        sinks = [(sink, outlet.operator) for outlet in self.plan.outlets for sink in outlet.sinks]
-        folders = [result_folder(s, op, self.folders.results) for s, op in sinks if folder_format(s.function)]
-        return any(last_batch(folder) >= batch_id for folder in folders)
+        return any(has_batch(folder, batch_id) for folder in self._written_to())
+
+    def _written_to(self) -> list[Path]:
+        """The folders of batches in which the unit's records are left."""
+        return folders_written(self.plan, self.folders, self.channel(self.plan.channel.name))
 
     # --- what leaves -------------------------------------------------------------------------------
 
@@ -141,6 +159,14 @@ class UnitQuery:
         """Make everything finished visible to its takers now, not at the publisher's next look."""
         if self._native is not None:
             self._native.publish()
+
+    def publish_all(self) -> None:
+        """Publish what is finished and end the publisher; ClusterError where that cannot be done now."""
+        try:
+            self.publish()
+        except Exception as error:
+            raise ClusterError(f"results cannot be published: {error}") from error
+        self.stop_publishing()
 
     def stop_publishing(self) -> None:
         """Publish what is finished and end the publisher; to be called when the query has ended."""
@@ -185,8 +211,7 @@ class UnitQuery:
 
     def _mark(self, operator: str) -> str:
         """Who writes an operator's records: folders carry it, so that no second writer gets in between."""
-        identity = Checkpoint(self.checkpoint).identity()
-        return f"operator {operator} of unit {self.plan.unit} (checkpoint {identity})"
+        return self.folders.writer(self.plan.unit, operator)
 
     def _served(self, frames: dict[str, DataFrame]) -> tuple[DataFrame, Callable[[DataFrame, int], None]]:
         """The DataFrame the query computes, and what is done with each micro-batch of it."""
@@ -313,7 +338,12 @@ class UnitQuery:
                 LOG.warning("what was read cannot be cleaned away: %s", error)
         self.cleaning_problem = problem
         stuck = self._native is not None and self._native.stuck
-        if self._running is not None and (stuck or overgrown) and self._running.isActive:
+        if (
+            self._running is not None
+            and (stuck or overgrown)
+            and not self._draining
+            and self._running.isActive
+        ):
             self._running.stop()
         return done
 
@@ -351,7 +381,7 @@ class UnitQuery:
             if given.stream is None:
                 source = self.topology.source_by_name[given.name]
                 function = load_function(str(source.function), f"source {given.name}")
-                records = received(enveloped(function(self.spark), given.name))
+                records = enveloped(function(self.spark), given.name)
                 frames[given.name] = aged(admitted(records, f"source {given.name}", left_out), given.name)
             else:
                 # Channels tell by themselves when records arrived and from when they are.
@@ -389,12 +419,24 @@ class Channels:
         return self[given.channel].consumption(given.stream, checkpoint).taken()
 
 
+def folders_written(plan: UnitPlan, folders: RunFolders, channel: RecordChannel | None) -> list[Path]:
+    """The folders of batches a unit writes: its outgoing streams, where they are such, and its sinks."""
+    found: list[Path] = []
+    for outlet in plan.outlets:
+        if channel is not None:
+            found += filter(None, (channel.batches_of(stream) for stream in outlet.streams))
+        for sink in outlet.sinks:
+            if folder_format(sink.function):
+                found.append(result_folder(sink, outlet.operator, folders.results))
+    return found
+
+
 def taken_by(topology: Topology, unit: str, folders: RunFolders, bootstrap: str | None) -> int | None:
     """Records of every micro-batch a unit has finished, by its checkpoint; None where that cannot tell.
 
     Exact whoever was killed meanwhile: what a driver counts it may die before telling, a checkpoint stays.
     """
-    channels, total = Channels(topology, folders, bootstrap), 0
+    channels, total = Channels(topology, folders, bootstrap), folders.taken_before(unit)
     for given in plan_unit(topology, unit).inputs:
         taken = channels.taken(given, folders.checkpoint(unit))
         if taken is None:

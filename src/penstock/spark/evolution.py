@@ -1,0 +1,127 @@
+"""Makes a query's checkpoint fit a query that reads other places than before.
+
+Spark asks for the same sources in the same order. A checkpoint that ends with a finished micro-batch can be
+rewritten for others: each source keeps its log and its offset, wherever it now stands; a new one begins at
+its beginning, one that is gone is forgotten. State and batch numbers stay. It is done on a copy (hard links),
+which takes the checkpoint's place by a rename.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.errors import ConfigurationError
+from penstock.spark.checkpoints import Checkpoint, sync
+
+LOG = logging.getLogger(__name__)
+
+_FOLDER = re.compile(r"^FileSource\[.*/batch-\*\]$")
+"""What Spark calls the source that reads a folder of batches: the folder's name is in it."""
+_PLACES = "penstock-places.json"
+
+
+def fit(checkpoint: Path, places: Sequence[str], has_output: Callable[[int], bool]) -> bool:
+    """Rewrite the checkpoint of a query that does not run for one that reads these places; whether it was.
+
+    `has_output` says whether results of a batch are on record already. ConfigurationError where a batch
+    that other places read is half done: nobody could finish it.
+    """
+    copy, before = (checkpoint.with_name(f"{checkpoint.name}-{word}") for word in ("fitting", "before"))
+    if before.exists() and not checkpoint.exists():
+        before.rename(checkpoint)  # an earlier attempt died between two renames
+    shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(copy, ignore_errors=True)
+    known = Checkpoint(checkpoint)
+    noted = _fitted(checkpoint) or known.places()
+    if noted is None or known.started() < 0:
+        return False
+    old, new = list(noted), list(places)
+    told = len(known.offsets(known.finished()))
+    if old == new or not all(map(_FOLDER.match, [*old, *new])) or told not in (0, len(old)):
+        # What Spark calls other sources tells them not apart: those stay as they are.
+        return False
+    batch = known.unfinished()
+    if batch is not None and has_output(batch):
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} ends with batch {batch}, whose results are out in part, and the "
+            "unit now reads other streams: start the version before, let it finish, and change it again"
+        )
+    shutil.copytree(checkpoint, copy, copy_function=_linked)
+    if batch is not None:
+        # Nothing of it is out: its records are found and planned anew.
+        _drop(copy / "offsets" / str(batch))
+    _rewrite(copy, old, new)
+    _drop(copy / _PLACES)
+    (copy / _PLACES).write_text(json.dumps(new))
+    sync(copy / _PLACES)
+    sync(copy)
+    checkpoint.rename(before)
+    copy.rename(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
+    LOG.warning("the checkpoint %s was made to fit other inputs: %s", checkpoint, ", ".join(new))
+    return True
+
+
+def _rewrite(copy: Path, old: Sequence[str], new: Sequence[str]) -> None:
+    """Put each source's log and offset where the new order has it."""
+    first_old, first_new = list(dict.fromkeys(old)), list(dict.fromkeys(new))
+    logs = copy / "sources"
+    present = (
+        {int(entry.name) for entry in logs.iterdir() if entry.name.isdigit()} if logs.exists() else set()
+    )
+    if any(index >= len(first_old) for index in present):
+        raise ConfigurationError(
+            f"the checkpoint {copy.parent} has more sources than the unit has inputs (an operator reads one "
+            "several times): its inputs cannot be changed while it runs"
+        )
+    aside = copy / "sources-before"
+    if logs.exists():
+        logs.rename(aside)
+    logs.mkdir()
+    dropped = {index: copy / f"penstock-dropped-{index}.json" for index in present}
+    kept = {index: file.read_bytes() for index, file in dropped.items() if file.exists()}
+    for file in dropped.values():
+        file.unlink(missing_ok=True)
+    for place, key in enumerate(first_new):
+        index = first_old.index(key) if key in first_old else None
+        if index is not None and index in present:
+            (aside / str(index)).rename(logs / str(place))
+            if index in kept:
+                (copy / f"penstock-dropped-{place}.json").write_bytes(kept[index])
+    shutil.rmtree(aside, ignore_errors=True)
+    finished = Checkpoint(copy).finished()
+    for number in (finished, finished - 1):
+        file = copy / "offsets" / str(number)
+        if file.exists():
+            version, metadata, *lines = file.read_text().splitlines()
+            by_key = dict(zip(reversed(old), reversed(lines), strict=True))
+            text = "\n".join([version, metadata, *(by_key.get(key, "-") for key in new)])
+            _drop(file)
+            file.write_text(text)
+            sync(file)
+
+
+def _fitted(checkpoint: Path) -> list[str] | None:
+    """The places a checkpoint was last made to fit: in it, so that both are there or neither."""
+    try:
+        found: list[str] = json.loads((checkpoint / _PLACES).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _linked(source: str, target: str) -> str:
+    os.link(source, target)
+    return target
+
+
+def _drop(file: Path) -> None:
+    """Remove an entry of a log with Spark's checksum of it."""
+    file.unlink(missing_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
