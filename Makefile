@@ -6,9 +6,19 @@ TO_RUN := $(VENV)/.installed-to-run
 STAMP  := $(VENV)/.installed
 ARGS   ?=
 ONLY   ?=
+comma  := ,
+
+# Installs what is named and says each package as it comes: minutes without a word look like a hang. (A loop
+# and not awk: some keep what they read until they have a block of it.)
+define install
+rm -f $(VENV)/.failed; { $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+  -e '$(1)' || touch $(VENV)/.failed; } | while read -r does what _; do \
+  case $$does in Collecting|Installing) echo "  $$does $$what";; esac; done; \
+test ! -e $(VENV)/.failed
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clusters kube clouds compatibility faults endurance format wheel clean browser page docs
+.PHONY: help run test lint bench clusters kube clouds sites compatibility faults endurance format wheel clean browser page pictures docs
 
 help: ## show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -18,14 +28,12 @@ $(TO_RUN): pyproject.toml
 	  $(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,10) else f"penstock needs Python 3.10 or newer, {sys.executable} is {v.major}.{v.minor}; set PYTHON=")' \
 	  && $(PYTHON) -m venv $(VENV); }
 	@echo "installing penstock and what it needs into $(VENV) (first time: a few minutes)"
-	@rm -f $(VENV)/.failed; { $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-	  -e '.[spark,examples]' || touch $(VENV)/.failed; } | awk '/^(Collecting|Installing)/ {print "  " $$1, $$2; fflush()}'
-	@test ! -e $(VENV)/.failed
+	@$(call install,.[spark$(comma)examples])
 	@touch $@
 
 $(STAMP): $(TO_RUN)
 	@echo "installing what its tests and measurements need (first time: a few minutes more)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,examples,dev]'
+	@$(call install,.[spark$(comma)examples$(comma)dev])
 	@touch $@
 
 run: $(TO_RUN) ## the main job; ARGS="--policy threshold" and the like are passed on
@@ -65,6 +73,9 @@ build/vcsim: tests/providers/fakes/vcsim/main.go tests/providers/fakes/vcsim/go.
 	@mkdir -p build
 	@cd $(<D) && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ .
 
+sites: $(STAMP) ## changes of every kind to a running topology by the API; ARGS="--quick" for a short choice
+	@$(BIN)/python -m benchmarks.sites $(ARGS)
+
 clouds: $(STAMP) ## every provider against the contract, and 1,000 hosts at a slow API; to build/clouds.json
 	@if command -v go > /dev/null; then $(MAKE) --no-print-directory vcsim; else echo "no Go: vmware is left out"; fi
 	@$(BIN)/python -m benchmarks.clouds
@@ -79,13 +90,16 @@ clean: ## remove what was built, keep .venv
 	@rm -rf build dist runs .pytest_cache .mypy_cache .ruff_cache
 
 browser: $(STAMP) ## what tests of the page need: Playwright and axe; says how to get Chromium
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@$(call install,.[browser])
 	@command -v chromium-headless-shell chromium google-chrome | head -1 | grep . || echo "install Chromium, on Debian: apt-get install chromium-headless-shell"
 
 page: browser ## the page in a real browser, its large cases too: figures are printed
 	@PENSTOCK_LARGE_PAGE=1 $(BIN)/python -m pytest -q -s tests/web
 
+pictures: browser ## the pictures of the documentation, anew from what the tests of the page saw
+	@$(BIN)/python -m pytest -q tests/web/test_page.py tests/web/test_change.py
+	@for name in now why money comparison change; do cp build/screenshots/$$name.png docs/images/page-$$name.png; done
+
 docs: $(STAMP) ## the documentation as a site, in build/site
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "the site is in build/site: open build/site/index.html"

@@ -54,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank.get(group_of(item.path.relative_to(HERE).as_posix()), len(LONG)))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say why each second try was needed: a failure that is not told cannot be mended."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="-")
+        terminalreporter.write_line(report.longreprtext[-4000:])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand tests to processes group by group, in the order above."""

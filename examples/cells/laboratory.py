@@ -231,10 +231,11 @@ def run_laboratory(
             run.run(each)
         except KeyboardInterrupt:
             interrupted = True
-        result = run.result()
+        result, last = run.result(), run.status()
         results = read(feed.results)
         images = feed.emitted(IMAGES)
         measured_profile(topology, run.journal, feed.started_s).write(folder / PROFILE)
+    place.write_end(last, result)
     return Outcome(
         load,
         topology,

@@ -39,6 +39,7 @@ from penstock.cli.main import told_in_words
 from penstock.controller.loop import Tick
 from penstock.controller.result import RunResult
 from penstock.errors import ClusterError, ConfigurationError
+from penstock.fleet.actions import verb_of
 from penstock.machine.files import written
 from penstock.monitoring.sla import LEVELS
 from penstock.page.server import live_page
@@ -350,7 +351,7 @@ def run_factory(
                 run.run(each)
             except KeyboardInterrupt:
                 interrupted = True
-            result = run.result()
+            result, last = run.result(), run.status()
             reconciliation = sensors.reconcile()
             _deafen()
             profile = measured_profile(topology, run.journal, sensors.started_s)
@@ -361,6 +362,7 @@ def run_factory(
             page = write_run_report(folder, topology, result, run.journal, {"simulated": twin})
     finally:
         _listen()
+    place.write_end(last, result)
     pdfs = tuple(message.document for message in inbox.messages_in(sensors.inbox) if message.document)
     began_s = first_s[0] if first_s else None
     return Outcome(result, twin, unscaled, reconciliation, page, pdfs, began_s, interrupted)
@@ -444,7 +446,7 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
         console.print("interrupted: what was on its way stays in the run's folder; nothing is compared")
     else:
         _print_reconciliation(console, reconciled)
-    actions = ", ".join(f"{count} {kind}" for kind, count in sorted(result.actions.items()))
+    actions = ", ".join(f"{verb_of(kind)} {count}" for kind, count in sorted(result.actions.items()) if count)
     console.print(
         f"bill: [bold]{result.resource_cost} {result.currency}[/bold] for {result.paid_units} billing units "
         f"on {result.leases} hosts ({result.host_s / 60:.1f} host-minutes); {actions}; "

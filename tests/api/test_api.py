@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from penstock.api.app import create_app
 from penstock.api.runs import Runs
+from penstock.channels.subscriptions import publish_to_subscribers
 from penstock.controller.status import Status
 from penstock.runs import commands
 from penstock.runs.folder import RunFolder
@@ -21,6 +22,7 @@ from penstock.topology.file import dump_topology, parse_topology
 from tests.runs.test_changes import a_pair, with_operator, with_unit
 
 BASE = "/api/v1/runs"
+OFFICE = f"{BASE}/shop/streams/read/subscribers/office"
 
 
 @pytest.fixture
@@ -70,15 +72,16 @@ EVERY = [
     ("GET", "/api/v1/openapi.json"), ("GET", BASE), ("POST", BASE), ("GET", f"{BASE}/shop"),
     ("GET", f"{BASE}/shop/topology"), ("POST", f"{BASE}/shop/preview"), ("POST", f"{BASE}/shop/apply"),
     ("POST", f"{BASE}/shop/commands"), ("GET", f"{BASE}/shop/journal/tick"), ("GET", f"{BASE}/shop/bill"),
-    ("GET", f"{BASE}/shop/events"),
+    ("GET", f"{BASE}/shop/events"), ("GET", f"{BASE}/shop/streams"), ("GET", f"{BASE}/shop/lookups"),
+    ("GET", OFFICE), ("PUT", OFFICE), ("DELETE", OFFICE), ("POST", f"{OFFICE}/done"),
+    ("GET", f"{BASE}/shop/lookups/prices"), ("PUT", f"{BASE}/shop/lookups/prices"),
 ]  # fmt: skip
+NAMED = {"name": "shop", "table": "tick", "operator": "read", "subscriber": "office", "lookup": "prices"}
 
 
 def test_the_list_above_is_every_way_in(client: TestClient) -> None:
     paths = client.get("/api/v1/openapi.json").json()["paths"]
-    known = {
-        (m.upper(), p.replace("{name}", "shop").replace("{table}", "tick")) for p in paths for m in paths[p]
-    }
+    known = {(method.upper(), path.format(**NAMED)) for path in paths for method in paths[path]}
     assert known == {one for one in EVERY if one[1] != "/api/v1/openapi.json"}
 
 
@@ -182,7 +185,7 @@ def test_what_cannot_be_changed_while_it_runs_is_refused_with_the_reason(client:
     text = dump_topology(with_operator(a_pair(), "count", stateful=False))
     answer = client.post(f"{BASE}/shop/apply", json={"topology": text})
     assert answer.status_code == 409
-    assert "would lose its state" in answer.json()["errors"][0]
+    assert "would give up state" in answer.json()["errors"][0]
 
 
 def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -> None:
@@ -213,3 +216,42 @@ def test_events_tell_the_status_until_the_end(client: TestClient, runs: Runs) ->
     assert lines[0] == "event: status"
     assert json.loads(lines[1].removeprefix("data: "))["bill"] == "3"
     assert lines[-2] == "event: end"
+
+
+def test_somebody_outside_subscribes_reads_says_how_far_it_is_and_leaves(
+    client: TestClient, runs: Runs
+) -> None:
+    place = OFFICE
+    assert client.get(place).status_code == 409
+    assert client.put(place, json={"most_records": 50}).json()["waiting"] == 0
+    stream = runs.root / "shop" / "channels" / "files" / "read"
+    assert [folder.name for folder in stream.iterdir()] == ["~office"], "beside the units that read it"
+    part = runs.root / "part.json"
+    part.write_text('{"record_id": "a"}\n{"record_id": "b"}\n')
+    publish_to_subscribers(stream, [part], 2, 0, "me")
+    (listed,) = client.get(f"{BASE}/shop/streams").json()
+    assert (listed["operator"], listed["subscribers"][0]["waiting"]) == ("read", 2)
+    batch = client.get(place).json()
+    assert [record["record_id"] for record in batch["records"]] == ["a", "b"]
+    assert client.post(f"{place}/done", json={"number": batch["number"]}).json()["waiting"] == 0
+    assert client.delete(place).status_code == 200
+    assert client.get(place).status_code == 409
+    wrong = client.put(f"{BASE}/shop/streams/count/subscribers/office", json={})
+    assert wrong.status_code == 409
+    assert "those of operators that another unit reads over files: read" in wrong.json()["errors"][0]
+
+
+def test_a_look_up_is_given_further_versions_and_each_is_put_on_record(
+    client: TestClient, runs: Runs
+) -> None:
+    place = f"{BASE}/shop/lookups/prices"
+    assert client.get(place).status_code == 409
+    assert client.put(place, json={"value": {"apple": 1}}).json()["version"] == 1
+    assert client.put(place, json={"value": {"apple": 2}, "reason": "sale"}).json()["version"] == 2
+    assert client.get(place).json() == {"name": "prices", "version": 2, "value": {"apple": 2}}
+    assert [each["version"] for each in client.get(f"{BASE}/shop/lookups").json()] == [2]
+    told = commands.taken(runs.root / "shop" / "commands")
+    assert [(command.kind, command.subject, command.reason) for command in told] == [
+        ("lookup", "prices", "version 1"),
+        ("lookup", "prices", "version 2: sale"),
+    ]

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from penstock.channels.broker import Broker, listens
+from penstock.channels.envelope import identified
 from penstock.channels.kafka import KafkaChannel, KafkaOptions
 from penstock.channels.kafka_jars import broker_jars
 from penstock.channels.kafka_offsets import KafkaConsumption, OffsetHistory
@@ -197,7 +198,7 @@ def test_malformed_json_is_a_fault_with_a_name_and_not_a_row_of_nulls(spark, bro
     channel.append(a_batch(spark, [1]), [STREAM], 0, "me")
     raw_write(spark, broker, channel.topic("upper"), ['{"record_id": "r2", "numb', '{"number": 3}'])
     query = query_of(channel, spark, tmp_path / "check", results)
-    with pytest.raises(Exception, match=r"upper: record .*(cannot be read|has no record_id)"):
+    with pytest.raises(Exception, match=r"upper: a record (cannot be read|has no record_id)"):
         query.processAllAvailable()
 
     bad = channel.read_batch(spark, STREAM, tmp_path / "check", 0).filter("penstock_problem is not null")
@@ -208,6 +209,21 @@ def test_malformed_json_is_a_fault_with_a_name_and_not_a_row_of_nulls(spark, bro
     again.processAllAvailable()
     again.stop()
     assert [row.number for row in results] == [1]
+
+
+def test_a_record_is_decoded_once_whatever_is_asked_of_it(spark, broker, tmp_path, capsys):
+    channel = channel_of(broker, "decoded")
+    channel.prepare(spark, [STREAM])
+    channel.append(a_batch(spark, [1, 7]), [STREAM], 0, "me")
+    records = identified(channel.read(spark, STREAM).filter("number > 3"), "op")
+    query = records.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "check")).start()
+    query.processAllAvailable()
+    query.explain()
+    query.stop()
+    plan = capsys.readouterr().out
+
+    assert plan.count("from_json(") == 1, plan
+    assert "Filter" in plan
 
 
 def earliest(spark, broker, topic):

@@ -16,6 +16,7 @@ from penstock.cli import doctor
 from penstock.cli.doctor import findings_here
 from penstock.runs.assembly import load
 from penstock.runs.run import require_runnable
+from penstock.spark.installation import too_old_to_run
 from tests.cli.test_commands import SMALLEST, penstock
 
 
@@ -75,6 +76,20 @@ def test_the_doctor_tells_of_a_repository_out_of_reach(
     assert not maven.fine
     assert not maven.needed
     assert "PENSTOCK_MAVEN" in maven.do
+
+
+def test_a_spark_that_is_too_old_for_runs_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    penstock("new", "first", folder=tmp_path)
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    said = penstock("run", "first.yaml", folder=tmp_path / "first", expect=1, own_process=True)
+    assert "needs Spark 4.1 or newer, and this is 3.5.9" in " ".join(said.split())
+    assert "`penstock.attach` works with Spark 3.5" in " ".join(said.split())
+    assert not (tmp_path / "first" / "runs").exists()
+    assert too_old_to_run("4.1.4") is None
 
 
 def test_the_page_of_a_run_is_served_until_it_is_told_to_end(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal, database
 from penstock.controller.loop import Controller, NewBudgets, Tick
+from penstock.controller.mode import Mode
 from penstock.fleet.actions import (
     LeaseHost,
     MigrateInstance,
@@ -257,6 +258,40 @@ def test_in_advisory_mode_everything_is_said_and_nothing_is_done() -> None:
     assert all(not wanted.instances for _, wanted in loop.cluster.told)
     assert loop.controller.state.ledger.leases == {}
     assert {row["status"] for row in loop.journal.rows("action")} == {"refused", "held"}
+
+
+def test_paused_it_decides_nothing_measures_on_and_does_what_a_person_asks_for() -> None:
+    loop = Loop(a_topology(initial_instances=2, sites=[a_site(flavours=[a_flavour(cores=1.0)])]))
+    loop.tick()
+    loop.controller.mode = Mode.PAUSE
+    loop.cluster.queues = {"a": 1000}
+    for _ in range(3):
+        tick = loop.tick()
+        assert tick.verdicts == ()
+        assert len(tick.signals) == 1
+    assert len(loop.cluster.instances) == 2
+    assert [row["decided"] for row in loop.journal.rows("tick")] == [True, False, False, False]
+
+    loop.controller.ask(ReleaseHost("c-h1", "somebody wants it", asked=True))
+    assert "MigrateInstance" in kinds(loop.tick())
+
+    loop.controller.mode = Mode.ACT
+    assert "StartInstance" in kinds(loop.tick())
+
+
+def test_what_a_controller_was_told_to_do_less_holds_for_the_next_one_and_ends_with_the_run(
+    tmp_path: Path,
+) -> None:
+    loop = Loop(a_topology(), tmp_path / "j.db")
+    loop.tick()
+    for mode in (Mode.PAUSE, Mode.ADVISE):
+        loop.controller.mode = mode
+        loop.tick()
+        loop.controller = Controller(loop.topology, loop.cluster.ground, loop.clock, loop.journal)
+        assert loop.controller.mode is mode
+    loop.controller.finish()
+    again = Controller(loop.topology, loop.cluster.ground, loop.clock, loop.journal)
+    assert again.mode is Mode.ACT
 
 
 def test_it_observes_more_often_than_it_decides() -> None:

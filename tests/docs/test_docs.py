@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,16 @@ import typer
 import yaml
 
 from penstock.cli.main import app
+from penstock.cli.metrics import samples_now
 from penstock.cli.references import PAGES
+from penstock.controller.journal import Journal
+from penstock.machine.processes import wait_until
 from penstock.runs.known import known_names
-from penstock.topology.file import load_topology
+from penstock.topology.file import dump_topology, load_topology
+from penstock.topology.model import Choice
+from tests.builders import AT_ONCE, a_site, a_topology
 from tests.cli.test_commands import penstock
+from tests.page.runs import PacedSimulation
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -95,7 +102,7 @@ def test_every_program_of_a_page_runs_or_is_one(page: Path) -> None:
             exec(code, {})
 
 
-@pytest.mark.parametrize("name", ["index.md", "topologies.md", "policies.md"])
+@pytest.mark.parametrize("name", ["index.md", "topologies.md", "policies.md", "page.md"])
 def test_what_a_new_user_types_works(tmp_path: Path, name: str) -> None:
     """The quick commands of a page, one after the other, beside the topology that the page shows."""
     folder = tmp_path
@@ -109,7 +116,52 @@ def test_what_a_new_user_types_works(tmp_path: Path, name: str) -> None:
         elif words[1] in QUICK and not PLACES.search(" ".join(words)):
             penstock(*words[1:], folder=folder)
             done += 1
-    assert done >= 3
+    assert done >= (1 if name == "page.md" else 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "unit"), [("sites.md", "clicks", "all"), ("changing.md", "shop", "pricing")]
+)
+def test_what_a_page_tells_a_run_that_goes_on_is_obeyed(
+    tmp_path: Path, name: str, run: str, unit: str
+) -> None:
+    """Every `tell` and `apply` of a page, one after the other, to a run that goes on."""
+    topology = a_topology(units=(unit,), policy=Choice("fixed"), sites=[a_site(times=AT_ONCE)])
+    changed = replace(topology, units=(replace(topology.units[0], max_instances=9),))
+    (tmp_path / f"{run}.yaml").write_text(dump_topology(changed))
+    told = []
+    with PacedSimulation(tmp_path / "runs" / run, topology, ticks=100_000, pace_s=0.02) as simulation:
+        for words in [words for words in commands(DOCS / name) if words[1] in ("tell", "apply")]:
+            said = penstock(*words[1:], folder=tmp_path)
+            assert ("told" if words[1] == "tell" else "revision") in said
+            told += [words[3]] if words[1] == "tell" else ["apply"] if "--plan" not in words else []
+            assert wait_until(lambda: not list(simulation.folder.commands.glob("*.json")), 30.0)
+    with Journal(simulation.folder.journal, topology.name) as journal:
+        notices = [row["text"] for row in journal.rows("notice")]
+    heard = [
+        text.split(": ", 1)[1].split()[0].rstrip(",") for text in notices if text.startswith("told from")
+    ]
+    assert heard == told
+    assert [text for text in notices if text.startswith("refused")] == []
+
+
+def test_alerts_ask_for_metrics_that_a_run_has(tmp_path: Path) -> None:
+    """Names and labels: a rule that compares two metrics needs the same labels on both."""
+    rules = [yaml.safe_load(text) for language, text in blocks(DOCS / "operate.md") if language == "yaml"]
+    asked = [rule["expr"] for one in rules for group in one["groups"] for rule in group["rules"]]
+    assert len(asked) >= 4
+    with PacedSimulation(
+        tmp_path / "run", a_topology(units=("work",)), ticks=100_000, pace_s=0.02
+    ) as simulation:
+        assert wait_until(lambda: simulation.done > 20, 30.0)
+        labels: dict[str, set[str]] = {}
+        for sample in samples_now(simulation.folder.root):
+            labels.setdefault(sample.name, set()).add(str(sorted(sample.labels.items())))
+    for expression in asked:
+        for part in expression.split(" or "):
+            names = re.findall(r"penstock_\w+", part)
+            assert names, part
+            assert len({str(labels[name]) for name in names}) == 1, part
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

@@ -85,3 +85,17 @@ def test_work_that_one_does_is_left_to_the_one(tmp_path: Path) -> None:
         assert (mine, other) == (True, False)
     with taken(tmp_path / "lock", "training") as again:
         assert again
+
+
+def test_whether_anybody_holds_it_is_seen_without_taking_it(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "lock", "the run")
+    assert not lock.in_use()
+    assert not lock.path.exists()
+    with another_holder(lock.path):
+        assert lock.in_use()
+    # It was killed: its number is still in the file.
+    assert lock.path.read_text().strip().isdigit()
+    assert not lock.in_use()
+    with lock:
+        assert lock.in_use()
+    assert not lock.in_use()

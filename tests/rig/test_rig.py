@@ -155,15 +155,22 @@ def test_nothing_of_the_rig_touches_the_machine(rig: Rig) -> None:
 
 
 def test_a_host_is_woken_by_its_network_card(rig: Rig) -> None:
-    rig.host("sleepy", "a", on=False)
-    waker = made(rig, "waker")
-    card = next(host["mac"] for host in rig.status()["hosts"] if host["name"] == "sleepy")
+    # The rig is shared by tests: a second try needs hosts of other names.
+    number = len(rig.status()["hosts"])
+    sleepy = f"sleepy-{number}"
+    rig.host(sleepy, "a", on=False)
+    waker = made(rig, f"waker-{number}")
+    card = next(host["mac"] for host in rig.status()["hosts"] if host["name"] == sleepy)
     packet = b"\xff" * 6 + bytes.fromhex(card.replace(":", "")) * 16
-    with waker.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        sender.sendto(packet, ("10.77.1.255", 9))
-    states = lambda: {host["name"]: host["state"] for host in rig.status()["hosts"]}  # noqa: E731
-    assert wait_until(lambda: states()["sleepy"] == "up", 5)
+
+    def woken() -> bool:
+        # A packet of this kind may be lost, so whoever wakes a host sends it again.
+        with waker.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            sender.sendto(packet, ("10.77.1.255", 9))
+        return {host["name"]: host["state"] for host in rig.status()["hosts"]}[sleepy] == "up"
+
+    assert wait_until(woken, 20, poll_s=0.5)
 
 
 def test_mistakes_are_told_in_words(rig: Rig) -> None:

@@ -13,12 +13,23 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller import Controller, Journal
 from penstock.errors import ConfigurationError
-from penstock.fleet.ports import Ground
+from penstock.fleet.fleet import Fleet
+from penstock.fleet.ports import Ground, UnitReport
 from penstock.fleet.units import UnitState
-from penstock.runs.changes import preview, require_possible
+from penstock.runs.changes import preview, producers, require_possible
 from penstock.runs.plan import RunPlan
 from penstock.simulator.plane import SimulatedPlane
-from penstock.topology.model import Choice, LatencyBound, LoopSettings, Operator, Sink, Source, Topology, Unit
+from penstock.topology.model import (
+    Channel,
+    Choice,
+    LatencyBound,
+    LoopSettings,
+    Operator,
+    Sink,
+    Source,
+    Topology,
+    Unit,
+)
 from tests.builders import a_site
 
 READ = Operator("read", ("numbers",), "f:read", schema="number long")
@@ -118,11 +129,12 @@ def test_a_further_unit_starts_and_the_one_it_reads_from_sends_to_it_as_well() -
     ("change", "reason"),
     [
         (lambda t: replace(t, name="other"), "the topology is called pair"),
-        (lambda t: with_operator(t, "count", function="f:count_better"), "has state that may not fit"),
-        (lambda t: with_operator(t, "count", stateful=False), "would lose its state"),
-        (lambda t: with_operator(t, "count", inputs=("numbers",)), "sources, and the units that read them"),
-        (lambda t: with_operator(t, "read", schema="word string"), "records of its old columns"),
-        (lambda t: replace(t, sources=(replace(t.sources[0], share=2.0),)), "sources, and the units"),
+        (lambda t: with_operator(t, "count", function="f:count_better"), "may not fit another function"),
+        (lambda t: with_operator(t, "count", stateful=False), "it has none in the next version"),
+        (lambda t: with_operator(t, "count", inputs=("numbers",)), "or other inputs"),
+        (lambda t: with_operator(t, "read", schema="word string"), "may not fit other columns"),
+        (lambda t: replace(t, units=(Unit("all", ("read", "count")),)), "count: it goes to unit all"),
+        (lambda t: replace(t, sources=(replace(t.sources[0], share=2.0),)), "sources stay as they are"),
         (lambda t: replace(t, sites=(a_site("elsewhere"),)), "cannot be taken away"),
         (lambda t: with_unit(t, "first", sites=(t.sites[0].name,)), "unit first stays where it is"),
         (
@@ -139,6 +151,72 @@ def test_what_would_lose_records_or_state_is_refused(
     found = preview(a_pair(), change(a_pair()))
     with pytest.raises(ConfigurationError, match=reason):
         require_possible(found)
+
+
+def test_state_is_given_up_where_that_was_asked_for_and_only_then() -> None:
+    found = preview(a_pair(), with_operator(a_pair(), "count", function="f:count_better"))
+    assert (found.renewals, found.restarts, found.untouched) == (("second",), (), ("first",))
+    assert any(line.startswith("given up: state of operator count") for line in found.lines())
+    require_possible(found, give_up_state=True)
+
+
+def test_units_are_split_merged_and_renamed_and_streams_that_end_are_read_first() -> None:
+    stateless = with_operator(a_pair(), "count", stateful=False)
+    merged = replace(stateless, units=(Unit("first", ("read", "count")),))
+    found = preview(stateless, merged)
+    assert (found.restarts, found.stops, found.refused) == (("first",), ("second",), ())
+    assert found.ending == (("read", "second"),)
+    assert producers(stateless, "second", found.ending) == {"first"}, "it ends after what it reads has"
+    split = preview(merged, stateless)
+    assert (split.restarts, split.starts, split.drains) == (("first",), ("second",), ("first",))
+    renamed = preview(merged, replace(merged, units=(Unit("one", ("read", "count")),)))
+    assert (renamed.starts, renamed.stops, renamed.ending) == (("one",), ("first",), (("numbers", "first"),))
+
+
+def test_other_columns_are_taken_up_once_those_on_their_way_are_read() -> None:
+    stateless = with_operator(a_pair(), "count", stateful=False)
+    found = preview(stateless, with_operator(stateless, "read", schema="word string"))
+    assert (found.drains, found.ending, found.refused) == (("first", "second"), (("read", "second"),), ())
+
+
+def test_what_only_starts_an_application_again_waits_for_nobody() -> None:
+    found = preview(a_pair(), with_operator(a_pair(), "count", memory_mib=2048))
+    assert found.drains == ()
+
+
+def test_sources_that_somebody_else_writes_keep_their_readers() -> None:
+    stateless = with_operator(a_pair(), "count", stateful=False)
+    renamed = replace(stateless, units=(Unit("one", ("read",)), stateless.units[1]))
+    assert preview(stateless, renamed).refused == ()
+    assert "somebody else writes" in preview(stateless, renamed, fed=False).refused[0]
+
+
+def test_over_a_broker_what_would_be_read_twice_is_refused() -> None:
+    kafka = Channel("bus", "kafka", {"bootstrap": "localhost:9092"})
+    pair = replace(with_alerts(a_pair()), channels=(kafka,))
+    unread = preview(replace(a_pair(), channels=(kafka,)), pair)
+    assert (unread.refused, unread.restarts) == ((), ("first", "second")), "its reader has to know of another"
+    moved = replace(pair, units=(pair.units[0], pair.units[1], Unit("fourth", ("alert",))))
+    assert "would begin to read read" in preview(pair, moved).refused[0]
+    counted = preview(pair, with_operator(pair, "count", function="f:count_better"))
+    assert "its place in which is in its checkpoint" in counted.refused[0]
+
+
+def test_a_unit_that_drains_is_submitted_again_only_when_told_to() -> None:
+    fleet = Fleet(a_pair())
+    fleet.orders(0.0)
+    fleet.observed({}, [UnitReport("first", 1.0, UnitState.RUNNING, "app-1")], 1.0)
+    fleet.drain(["first"])
+    assert "first" in fleet.orders(2.0).tell
+    assert fleet.wanted("first").drain
+    assert not fleet.wanted("second").drain
+    news = fleet.observed({}, [UnitReport("first", 3.0, UnitState.DRAINED, "app-1")], 3.0)
+    assert (news, fleet.units["first"].state) == ([], UnitState.DRAINED)
+    assert "first" not in fleet.orders(900.0).submit
+    fleet.drain(())
+    fleet.restart("first", 2, 901.0)
+    assert "first" in fleet.orders(902.0).submit
+    assert not fleet.wanted("first").drain
 
 
 def test_columns_may_be_added_behind_those_there_are() -> None:

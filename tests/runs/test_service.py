@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+
+import pytest
 
 from penstock.clock import WallClock
 from penstock.controller.status import Status
@@ -65,3 +70,37 @@ def test_a_run_keeps_its_clock_through_a_step_of_the_machines_and_not_through_a_
 
     file.write_text('{"boot": "')
     assert abs(clock_of(tmp_path).now_s() - WallClock().now_s()) < 5.0
+
+
+CONTROLLER = """
+from penstock.machine.processes import wait_until
+from penstock.runs.service import told_by_signals
+told = told_by_signals()
+print("ready", flush=True)
+raise SystemExit(0 if wait_until(lambda: bool(told), 30.0, poll_s=0.05) else 1)
+"""
+COMMAND = """
+from penstock.machine.processes import interrupt_on_signals, wait_until
+interrupt_on_signals()
+try:
+    print("ready", flush=True)
+    wait_until(lambda: False, 30.0, poll_s=0.05)
+except KeyboardInterrupt:
+    raise SystemExit(0)
+raise SystemExit(1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("program", [CONTROLLER, COMMAND], ids=["controller", "penstock run"])
+def test_what_is_started_with_sigint_ignored_still_ends_when_it_is_told(program: str, number: int) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a shell does for what it starts with &
+    try:
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.wait(30) == 0

@@ -11,6 +11,8 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from penstock import Lookup
+
 
 @sql.pandas_udf("long")
 def _worked(numbers: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -117,3 +119,29 @@ def _away(numbers: pd.Series, sign: pd.Series) -> pd.Series:
 def calling(records: DataFrame) -> DataFrame:
     """Calls a service that is away while a file is there."""
     return records.select(_away("number", sql.lit(os.environ["PENSTOCK_TEST_AWAY"])).alias("number"))
+
+
+def count_by_parity_again(records: DataFrame) -> DataFrame:
+    """The same counts by another function."""
+    return count_by_parity(records)
+
+
+def always_throws(records: DataFrame) -> DataFrame:
+    """Throws on every record."""
+
+    @sql.pandas_udf("long")
+    def thrown(numbers: pd.Series) -> pd.Series:
+        raise ValueError("nobody can do this")
+
+    return records.withColumn("number", thrown("number"))
+
+
+def looked_up(records: DataFrame) -> DataFrame:
+    """Adds what is looked up."""
+    offset = Lookup("offset", default=0)
+
+    @sql.pandas_udf("long")
+    def moved(numbers: pd.Series) -> pd.Series:
+        return numbers + offset()
+
+    return records.withColumn("number", moved("number"))

@@ -69,14 +69,12 @@ class Trickle:
 
 
 WATCHER = """
-import json, signal, sys
+import json, sys
 from pathlib import Path
-from penstock.machine.processes import exit_on_sigterm
+from penstock.machine.processes import interrupt_on_signals
 from penstock.runs.service import run_topology
 from penstock.topology.file import parse_topology
-exit_on_sigterm()
-# Ignored where the tests run in the background of a shell.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+interrupt_on_signals()
 given = json.loads(Path(sys.argv[1]).read_text())
 given["topology"] = parse_topology(given["topology"])
 given["folder"], given["code"] = Path(given["folder"]), Path(given["code"])
@@ -107,9 +105,14 @@ class RunInProcess:
 
     def start(self):
         with self.log.open("ab") as output:
-            self.watcher = subprocess.Popen(
-                [sys.executable, "-c", WATCHER, str(self._arguments)], stdout=output, stderr=output
-            )
+            # As a shell starts what runs in its background: with SIGINT ignored.
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                self.watcher = subprocess.Popen(
+                    [sys.executable, "-c", WATCHER, str(self._arguments)], stdout=output, stderr=output
+                )
+            finally:
+                signal.signal(signal.SIGINT, before)
 
     @property
     def log(self):
@@ -373,7 +376,7 @@ def test_a_function_is_changed_and_a_unit_added_while_records_flow_and_both_are_
     run.wait(lambda: run.place.plan().revision == 3, "the change was taken back")
     goes_on(run, since, "records came out after that")
     run.wait(lambda: run.process("-units", "watch") is None, "the unit that was added is gone")
-    assert [unit.name for unit in run.status().units] == ["unit"]
+    run.wait(lambda: [unit.name for unit in run.status().units] == ["unit"], "nobody counts it any more")
     assert run.place.plan().topology == dump_topology(TOPOLOGY)
     assert any(text.startswith("revision 2: ") and "(a test)" in text for text in run.notices())
 

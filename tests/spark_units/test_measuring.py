@@ -7,7 +7,7 @@ import pytest
 from penstock.channels.model import Arrival
 from penstock.monitoring import Measurement
 from penstock.spark.session.progress import parse_progress
-from penstock.spark.unit.meter import ages_of
+from penstock.spark.unit.meter import ages_of, came_in
 from penstock.spark.unit.totals import UnitTotals
 
 
@@ -52,6 +52,14 @@ def test_ages_since_the_source_are_spread_over_what_a_files_name_tells():
 @pytest.mark.parametrize("event", [an_event(numInputRows=0), an_event(observedMetrics={})])
 def test_nothing_is_said_of_ages_nobody_measured(event):
     assert ages_of([event], "source", {}).mean_s is None
+
+
+def test_records_of_a_batch_that_is_done_and_not_told_of_yet_do_not_come_in_twice():
+    # As it was seen in a run: 156 records in work are done, Spark tells of them one look later.
+    first, unseen = came_in(0, 63 - 204, 0)
+    second, left = came_in(156, 93 - 63, unseen)
+    assert (first, unseen, second, left) == (0, 141, 45, 0)
+    assert came_in(156, 93 - 204, 0) == (45, 0)
 
 
 def test_totals_count_compliance_and_percentiles_of_a_run():

@@ -1,0 +1,209 @@
+"""Units changed while records flow, on real Spark in one session: every id comes out once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from penstock.channels.batches import publish
+from penstock.channels.lookups import update
+from penstock.channels.sinks import read_results
+from penstock.runs.changes import Preview, preview, require_possible
+from penstock.runs.handover import Handover
+from penstock.spark.gateway.errors import cause_of
+from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.plan import generated_sources
+from penstock.spark.unit.query import UnitQuery, taken_by
+from penstock.spark.unit.rehearsal import rehearse
+from penstock.topology.model import Choice, Operator, Sink, Source, Topology, Unit
+
+pytestmark = pytest.mark.spark
+
+TIME = "2026-01-01T00:00:00.000001+00:00"
+SOURCE = Source("numbers", workload=Choice("constant", {"level_per_s": 5.0}), schema="number long")
+
+
+def passing(name: str, *inputs: str, function: str | None = None, stateful: bool = False) -> Operator:
+    return Operator(name, inputs, function, schema="number long", stateful=stateful)
+
+
+def a_version(operators: list[Operator], units: dict[str, tuple[str, ...]], **sinks: str) -> Topology:
+    return Topology(
+        "live",
+        (SOURCE,),
+        tuple(operators),
+        tuple(Sink(name, (operator,), f"jsonl:{name}") for name, operator in sinks.items()),
+        tuple(Unit(name, members) for name, members in units.items()),
+    )
+
+
+class Live:
+    """A topology whose units run in turns, and are changed in between as a controller does it."""
+
+    def __init__(self, spark: Any, topology: Topology, folder: Path) -> None:
+        self.spark, self.topology, self.folders = spark, topology, RunFolders(folder)
+        self.revision, self.written, self.batch = 1, 0, 0
+
+    def put(self, count: int = 10) -> None:
+        """Write records for everybody who reads the source, as a feeder does."""
+        lines = [
+            json.dumps({"record_id": f"r{n:04d}", "source_time": TIME, "number": n})
+            for n in range(self.written, self.written + count)
+        ]
+        root = self.folders.sources / "numbers"
+        written = root / "_writing"
+        written.mkdir(parents=True)
+        (written / "records.json").write_text("\n".join(lines) + "\n")
+        folders = [root / unit for unit in generated_sources(self.topology)["numbers"]]
+        publish(written, [written / "records.json"], count, folders, self.batch)
+        self.written, self.batch = self.written + count, self.batch + 1
+
+    def drain(self, units: Any) -> None:
+        for unit in self.topology.units_in_order:
+            if unit.name in units:
+                query = UnitQuery(self.spark, self.topology, unit.name, self.folders)
+                assert query.start(drain=True).awaitTermination(60)
+                query.publish_all()
+                query.clean()
+
+    def change(self, topology: Topology, give_up_state: bool = False) -> Preview:
+        """Go on with another version, with records waiting before every unit."""
+        self.put()
+        self.drain([self.topology.units_in_order[0].name])
+        self.put()
+        found = preview(self.topology, topology)
+        require_possible(found, give_up_state=give_up_state)
+        self.drain(found.drains)
+        told = Handover(self.topology, topology, found, self.folders, self.revision).carry_out()
+        assert told == [], "no stream ended with records in it"
+        again = Handover(self.topology, topology, found, self.folders, self.revision).carry_out()
+        assert again == [], "it can be done again"
+        self.topology, self.revision = topology, self.revision + 1
+        self.put()
+        return found
+
+    def ids(self, sink: str = "out") -> list[str]:
+        self.drain(self.topology.unit_by_name)
+        return sorted(record["record_id"] for record in read_results(self.folders.results / sink))
+
+    def wanted(self) -> list[str]:
+        return [f"r{n:04d}" for n in range(self.written)]
+
+
+@pytest.fixture
+def live(spark: Any, tmp_path: Path) -> Live:
+    first = a_version(
+        [passing("read", "numbers"), passing("keep", "read")],
+        {"first": ("read",), "second": ("keep",)},
+        out="keep",
+    )
+    return Live(spark, first, tmp_path)
+
+
+def test_operators_replaced_units_split_merged_and_renamed_give_every_id_once(live: Live) -> None:
+    read, tail = passing("read", "numbers"), passing("tail", "mend")
+    replaced = a_version(
+        [read, passing("mend", "read")], {"first": ("read",), "second": ("mend",)}, out="mend"
+    )
+    assert live.change(replaced).restarts == ("second",)
+    split = a_version(
+        [read, passing("mend", "read"), tail],
+        {"first": ("read",), "second": ("mend",), "third": ("tail",)},
+        out="tail",
+    )
+    found = live.change(split)
+    assert (found.starts, found.restarts, found.untouched) == (("third",), ("second",), ("first",))
+    merged = replace(split, units=(Unit("first", ("read", "mend", "tail")),))
+    found = live.change(merged)
+    assert (found.stops, found.restarts) == (("second", "third"), ("first",))
+    renamed = replace(split, units=(Unit("whole", ("read", "mend", "tail")),))
+    found = live.change(renamed)
+    assert (found.stops, found.starts) == (("first",), ("whole",))
+    live.change(split)
+    assert live.ids() == live.wanted()
+    assert taken_by(live.topology, "third", live.folders, None) == 10, "those since it is a unit again"
+
+
+def test_a_unit_that_reads_other_streams_keeps_its_checkpoint_its_state_and_every_id(live: Live) -> None:
+    """A second branch over the same source, a further stream, another order of them, and all taken back."""
+    read, even = passing("read", "numbers"), passing("even", "read", function="functions:even")
+    units = {"first": ("read",), "second": ("keep",)}
+    counted = Operator(
+        "counts", ("keep",), "functions:count_by_parity", schema="parity long, records long", stateful=True
+    )
+    stateful = a_version(
+        [read, passing("keep", "read"), counted], {**units, "third": ("counts",)}, out="keep", counts="counts"
+    )
+    live.change(stateful)
+    more = a_version(
+        [read, even, passing("late", "numbers"), passing("keep", "read"), counted],
+        {"first": ("read", "even"), "second": ("late", "keep"), "third": ("counts",)},
+        out="keep", counts="counts", even="even", late="late",
+    )  # fmt: skip
+    found = live.change(more)
+    assert (found.restarts, found.untouched) == (("first", "second"), ("third",))
+    both = replace(more, operators=(read, even, passing("late", "even", "numbers"), *more.operators[3:]))
+    assert live.change(both).restarts == ("first", "second")
+    live.change(stateful)
+    assert live.ids() == live.wanted()
+    newest: dict[int, int] = {}
+    for record in read_results(live.folders.results / "counts"):
+        newest[record["parity"]] = max(newest.get(record["parity"], 0), record["records"])
+    seen = live.written - 10  # the first ten had gone through the unit before it by then
+    assert newest == {0: seen // 2, 1: seen // 2}, "its state counted through all changes"
+
+
+def test_state_that_cannot_be_kept_is_given_up_and_no_record_with_it(live: Live) -> None:
+    read, keep = passing("read", "numbers"), passing("keep", "read")
+    counted = Operator(
+        "counts", ("keep",), "functions:count_by_parity", schema="parity long, records long", stateful=True
+    )
+    units = {"first": ("read",), "second": ("keep", "counts")}
+    stateful = a_version([read, keep, counted], units, out="keep", counts="counts")
+    assert live.change(stateful).renewals == ("second",), "a checkpoint has no room for new state"
+    other = replace(counted, function="functions:count_by_parity_again")
+    changed = replace(stateful, operators=(read, keep, other))
+    found = live.change(changed, give_up_state=True)
+    assert (found.renewals, found.untouched) == (("second",), ("first",))
+    assert live.ids() == live.wanted()
+    last = [r["records"] for r in read_results(live.folders.results / "counts") if r["parity"] == 0][-1]
+    assert last == 10, "it counts anew what the unit has read since the change"
+    assert taken_by(live.topology, "second", live.folders, None) == live.written, "and all are counted"
+
+
+def test_a_rehearsal_finds_what_would_fail_and_touches_neither_streams_nor_results(
+    live: Live, tmp_path: Path
+) -> None:
+    live.put()
+    live.drain(["first"])
+    before = sorted(str(file) for file in live.folders.root.rglob("*"))
+    read = passing("read", "numbers")
+    units = {"first": ("read",), "second": ("keep",)}
+    good = a_version([read, passing("keep", "read", function="functions:even")], units, out="keep")
+    assert rehearse(live.spark, good, "second", live.folders, tmp_path.parent / "good") == 10
+    bad = a_version([read, passing("keep", "read", function="functions:always_throws")], units, out="keep")
+    with pytest.raises(StreamingQueryException) as failed:
+        rehearse(live.spark, bad, "second", live.folders, tmp_path.parent / "bad")
+    assert "nobody can do this" in cause_of(failed.value)
+    assert sorted(str(file) for file in live.folders.root.rglob("*")) == before
+    assert live.ids() == live.wanted()
+
+
+def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live: Live) -> None:
+    priced = replace(
+        live.topology,
+        operators=(live.topology.operators[0], passing("keep", "read", function="functions:looked_up")),
+    )
+    live.topology = priced
+    live.put()
+    live.drain(["first", "second"])
+    update(live.folders.lookups, "offset", 1000)
+    live.put()
+    live.drain(["first", "second"])
+    numbers = sorted(record["number"] for record in read_results(live.folders.results / "out"))
+    assert numbers == [*range(10), *range(1010, 1020)]
