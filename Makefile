@@ -12,18 +12,18 @@ comma  := ,
 # and not awk: some keep what they read until they have a block of it.)
 define install
 rm -f $(VENV)/.failed; { $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-  -e '$(1)' || touch $(VENV)/.failed; } | while read -r does what _; do \
+  -c constraints.txt -e '$(1)' || touch $(VENV)/.failed; } | while read -r does what _; do \
   case $$does in Collecting|Installing) echo "  $$does $$what";; esac; done; \
 test ! -e $(VENV)/.failed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clusters kube clouds sites compatibility faults endurance format wheel clean browser page pictures docs
+.PHONY: help run test lint pins bench clusters kube clouds sites compatibility faults endurance format wheel clean browser page pictures docs
 
 help: ## show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-$(TO_RUN): pyproject.toml
+$(TO_RUN): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; \
 	  $(PYTHON) -c 'import sys; v=sys.version_info; sys.exit(0 if v>=(3,10) else f"penstock needs Python 3.10 or newer, {sys.executable} is {v.major}.{v.minor}; set PYTHON=")' \
 	  && $(PYTHON) -m venv $(VENV); }
@@ -46,6 +46,11 @@ lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+pins: $(STAMP) ## write down the versions that are installed, for whoever installs later with this Python
+	@$(BIN)/python -m pip freeze --exclude-editable | $(BIN)/python -c 'import sys; \
+	  v = "{}.{}".format(*sys.version_info); print("# The versions the tests last ran with: make pins"); \
+	  [print(f"{line.strip()} ; python_version == \"{v}\"") for line in sys.stdin if "==" in line]' > constraints.txt
 
 format: $(STAMP) ## rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix .
