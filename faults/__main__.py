@@ -22,6 +22,7 @@ from faults.kinds import KINDS
 from faults.report import figures, write_page
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import print_figures, write_figures
+from penstock.spark.training import ensure_archive
 
 BUILD = Path("build")
 
@@ -33,7 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--channel", choices=("files", "kafka"), help="one channel; by default in turns")
     parser.add_argument("--only", action="append", default=[], metavar="KIND", help="may be given again")
-    parser.add_argument("--round", type=int, default=20, metavar="N", help="faults in one round")
+    parser.add_argument("--round", type=int, default=45, metavar="N", help="faults in one round")
     parser.add_argument("--minutes", type=float, help="begin no fault after so long; see --continue")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="keep the rounds done before")
     parser.add_argument("--list", action="store_true", help="show the kinds of faults")
@@ -54,6 +55,8 @@ def main() -> int:
     rounds = {c: load(state) if given.go_on else [] for c, state in states.items()}
     until_s = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     exit_on_sigterm()
+    # Once, in the user's cache: each round has a cache of its own, which would be made ready anew.
+    ensure_archive()
     with tempfile.TemporaryDirectory(prefix="penstock-faults-") as folder:
         around = Surroundings(Path(folder))
         for what, why in around.missing.items():

@@ -42,9 +42,11 @@ HERE = Path(__file__).parent
 UNITS = ("first", "second")
 RATE_PER_S = 4.0
 """Of single records: each is a file of its own, and a micro-batch takes fifty, so a backlog is soon gone."""
+TRIGGER_S = 0.5
+"""Two batches of a unit a second: a fault is what the campaign is about, and the machine has to heal it."""
 BTU_S = 30.0
 PRICE = Decimal("0.01")
-SILENCE_S = 12.0
+SILENCE_S = 10.0
 """The campaign's limit of silence; the product's own is longer, and a campaign would only wait for it."""
 FRESH_S = 4.0
 """Whatever is told of less often than this is not well."""
@@ -66,19 +68,27 @@ _CHANNELS = {
 LOOP = LoopSettings(monitoring_s=1.0, provisioning_s=2.0, silence_s=SILENCE_S)
 
 
-def topology(channel: str, loop: LoopSettings = LOOP) -> Topology:
-    """Two units with a channel between them, on hosts that are leased by the half minute."""
+def topology(
+    channel: str,
+    loop: LoopSettings = LOOP,
+    rate_per_s: float = RATE_PER_S,
+    trigger_s: tuple[float, float] = (TRIGGER_S, TRIGGER_S),
+) -> Topology:
+    """Two units with a channel between them, on hosts that are leased by the half minute.
+
+    `trigger_s` is the least time between two batches of each unit.
+    """
     return Topology(
         "faults",
-        (Source("numbers", workload=Choice("constant", {"level_per_s": RATE_PER_S}), schema="number long"),),
+        (Source("numbers", workload=Choice("constant", {"level_per_s": rate_per_s}), schema="number long"),),
         (
             Operator("work", ("numbers",), "functions:work", schema="number long, twice long"),
             Operator("kept", ("work",), "sql:SELECT number, twice FROM {work}"),
         ),
         (Sink("out", ("kept",), "jsonl:out"),),
         tuple(
-            Unit(name, (operator,), policy=Choice("fixed"), max_instances=2)
-            for name, operator in zip(UNITS, ("work", "kept"), strict=True)
+            Unit(name, (operator,), policy=Choice("fixed"), max_instances=2, trigger_s=least_s)
+            for name, operator, least_s in zip(UNITS, ("work", "kept"), trigger_s, strict=True)
         ),
         sites=(
             Site(
@@ -143,11 +153,11 @@ class Ground:
         channel: str,
         name: str,
         clock: tuple[Path, Path] | None = None,
-        loop: LoopSettings = LOOP,
+        run: Topology | None = None,
     ) -> None:
         """`clock` is the faked clock's library and the file of its step, where there is one."""
         self.channel = channel
-        self.loop = loop
+        self.topology = run or topology(channel)
         self.name = name
         self.place = RunFolder(folder)
         self.folder = folder
@@ -172,7 +182,7 @@ class Ground:
     def second_start(self, *, feed: bool = True) -> subprocess.Popen[bytes]:
         """One more process that runs the same folder."""
         given = {
-            "topology": dump_topology(topology(self.channel, self.loop)),
+            "topology": dump_topology(self.topology),
             "folder": str(self.folder),
             "name": self.name,
             "code": str(HERE / "job"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from faults.ground import HERE, SETTINGS
+from faults.ground import HERE, SETTINGS, TRIGGER_S
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
     query = (
         work(records)
         .writeStream.format("json")
+        .trigger(processingTime=f"{TRIGGER_S * 1000:.0f} milliseconds")
         .option("path", f"{folder}/out")
         .option("checkpointLocation", f"{folder}/checkpoint")
         .start()

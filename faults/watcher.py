@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.machine.processes import exit_on_sigterm
+from penstock.machine.processes import interrupt_on_signals
 from penstock.runs.service import run_topology
 from penstock.topology.file import parse_topology
 
 
 def main() -> int:
     """Run the topology the file holds until told to stop."""
-    exit_on_sigterm()
+    interrupt_on_signals()
     given = json.loads(Path(sys.argv[1]).read_text())
     given["topology"] = parse_topology(given["topology"])
     given["folder"], given["code"] = Path(given["folder"]), Path(given["code"])

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from penstock.clock import VirtualClock
 from penstock.controller.guards import Verdict
 from penstock.controller.journal import Journal, Restored, TickRecord, migrations, restoring
 from penstock.controller.journal.tables import CLAIMS, HOURS, LIVES, METADATA, SCHEMA, SETTINGS
+from penstock.controller.upkeep import Upkeep
 from penstock.errors import JournalError
 from penstock.fleet.actions import Hold, LeaseHost, StartInstance, StopInstance
 from penstock.fleet.lives import Life
@@ -246,6 +248,20 @@ def test_a_call_of_trim_takes_a_day_at_most(tmp_path: Path) -> None:
         first = journal.trim(3 * DAY_S, keep=1)
         assert (first.hours, first.more) == (24, True)
         assert min(row["at_s"] for row in journal.rows("observation")) == DAY_S
+
+
+def test_a_journal_that_is_kept_for_minutes_is_thinned_by_spans_of_a_tenth_of_them(tmp_path: Path) -> None:
+    clock = VirtualClock(2800.0)
+    with Journal(tmp_path / "journal.db", "r", buffered=True) as journal:
+        for number in range(1000 + 1800):
+            journal.record(replace(a_tick(number, 1.0), lives=(), leases=(), charges=()))
+        upkeep = Upkeep(journal, clock, raw_s=600.0, every_s=0.0)
+        for _ in range(3):
+            upkeep.tick()
+        kept = [row["at_s"] for row in journal.rows("tick")]
+        assert [at_s for at_s in kept if at_s < 1800.0] == [60.0 * span + 59.0 for span in range(30)]
+        assert [at_s for at_s in kept if at_s >= 1800.0] == [float(number) for number in range(1800, 2800)]
+        assert {row["observations"] for row in journal.rows("observation_hour")} == {60}
 
 
 def test_a_trimmed_journal_does_not_grow(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_upkeep_waits_for_its_time_and_for_a_journal_that_cannot_be_written(
     class LockedStandIn:
         """A journal whose database is locked."""
 
-        def trim(self, before_s: float) -> None:
+        def trim(self, before_s: float, span_s: float) -> None:
             asked.append(before_s)
             raise JournalUnavailableError("locked")
 

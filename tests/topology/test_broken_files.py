@@ -349,6 +349,7 @@ def a_value_out_of_range(d: Document, rng: random.Random) -> Broken:
             (("units", "ingest", "slots"), 0, "slots", "out-of-range"),
             (("sites", "edge", "max_hosts"), 0, "max_hosts", "out-of-range"),
             (("loop", "largest_step"), 0, "largest_step", "out-of-range"),
+            (("loop", "journal"), "2 s", "journal: expected 60 s or more", "out-of-range"),
             (("loop", "blackout"), ["25-26"], "hours from 0 to 24", "out-of-range"),
             (("loop", "cooldown"), "-3 s", "cooldown: expected 0 or more", "negative"),
             (("operators", "join", "ratio"), -0.5, "ratio: expected 0 or more", "negative"),

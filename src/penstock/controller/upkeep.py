@@ -7,7 +7,7 @@ import math
 
 from penstock.clock import Clock
 from penstock.controller.journal import Journal
-from penstock.controller.journal.retention import RAW_S
+from penstock.controller.journal.retention import span_s
 from penstock.errors import JournalUnavailableError
 from penstock.machine.processes import bound_logs
 
@@ -19,9 +19,7 @@ EVERY_S = 60.0
 class Upkeep:
     """Thins the journal behind its retention, and bounds the logs of all recorded processes."""
 
-    def __init__(
-        self, journal: Journal, clock: Clock, raw_s: float = RAW_S, every_s: float = EVERY_S
-    ) -> None:
+    def __init__(self, journal: Journal, clock: Clock, raw_s: float, every_s: float = EVERY_S) -> None:
         """`raw_s` is how long the journal's rows stay as they were written."""
         self._journal = journal
         self._clock = clock
@@ -37,6 +35,6 @@ class Upkeep:
         self._due_s = now_s + self._every_s
         bound_logs()
         try:
-            self._journal.trim(now_s - self._raw_s)
+            self._journal.trim(now_s - self._raw_s, span_s=span_s(self._raw_s))
         except JournalUnavailableError as error:
             LOG.warning("the journal could not be trimmed, it is tried again: %s", error)

@@ -32,7 +32,6 @@ from penstock.experiments.twin import journal_file
 
 MOST_ROWS = 250_000
 """Observations a film has at most; of a longer run those of a stretch of time are put together."""
-HOUR_S = 3600.0
 DIGITS = 5
 COLUMNS = {
     "in": "arrived", "out": "processed", "emitted": "emitted", "waiting": "waiting", "duration": "duration_s",
@@ -172,7 +171,7 @@ class Reader:
         c = HOURS.c
         known = {name: c[name] for name in COLUMNS.values() if name in c}
         columns = [known.get(name, sa.null()) for name in COLUMNS.values()]
-        values = (c.at_s + HOUR_S, c.interval_s, *columns)
+        values = (c.at_s + c.interval_s, c.interval_s, *columns)
         return _shown_values(c.unit, *values).where(c.run == self.run).order_by(c.at_s)
 
     def _thinned(self, connection: sa.Connection, new: Sequence[Any], count: int) -> Any:

@@ -100,7 +100,7 @@ class Run:
         self.plane = SparkPlane(units, self.drivers, self._specification, self.clock, self.progress.heard)
         self.journal = Journal(folder.journal, plan.name)
         self._stack.callback(self.journal.close)
-        self._upkeep = Upkeep(self.journal, self.clock)
+        self._upkeep = Upkeep(self.journal, self.clock, self.topology.loop.journal_s)
         self.controller: Controller | None = None
         self._watching: Watching | None = None
         self._bootstrap = plan.bootstrap

@@ -211,6 +211,7 @@ LOOP_KEYS = (
     Key("advisory", "advisory", FLAG, "decide and record, but do nothing"),
     Key("penalty", "penalty", AMOUNT, "cost of one record that misses its SLO"),
     Key("silence", "silence_s", DURATION, "a unit not heard of for so long hangs, and is started again"),
+    Key("journal", "journal_s", DURATION, "how long the journal keeps every row; older ones are thinned"),
 )
 CHANNEL_MEANING = "`files` (the default) or `kafka`; every other key is an option of that kind"
 

@@ -277,6 +277,8 @@ class LoopSettings:
     """Cost of one record that misses its SLO."""
     silence_s: float = 120.0
     """A unit that runs, or a controller, that was not heard of for so long hangs: it is started again."""
+    journal_s: float = 30 * 86_400.0
+    """How long the journal keeps every row; older observations become one a unit and hour."""
 
     @property
     def longest_signal_age_s(self) -> float:

@@ -44,6 +44,8 @@ LEAST_INTERVAL_S = 0.001
 """The shortest time between two observations or decisions: what is shorter was not meant."""
 LEAST_SILENCE_S = 5.0
 """The shortest silence that can mean something: units report once a second, and Java pauses."""
+LEAST_JOURNAL_S = 60.0
+"""The shortest time the journal keeps its rows: upkeep comes once in a minute."""
 
 
 def bad_name(name: str) -> str | None:
@@ -406,6 +408,9 @@ class _Finder:
         if loop.silence_s < LEAST_SILENCE_S:
             problem = f"expected {LEAST_SILENCE_S:g} s or more, got {loop.silence_s:g} s"
             self.tell(("loop", "silence"), "out-of-range", f"loop, silence: {problem}")
+        if loop.journal_s < LEAST_JOURNAL_S:
+            problem = f"expected {LEAST_JOURNAL_S:g} s or more, got {loop.journal_s:g} s"
+            self.tell(("loop", "journal"), "out-of-range", f"loop, journal: {problem}")
         self.findings.not_negative(("loop", "penalty"), "loop, penalty", float(loop.penalty))
         for i, (start, end) in enumerate(loop.blackout):
             if not (0 <= start <= 24 and 0 <= end <= 24 and start != end):

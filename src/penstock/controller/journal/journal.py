@@ -187,27 +187,27 @@ class Journal:
         self._to_confirm |= bool(batch.intended)
         self._unwritten = Unwritten()
 
-    def trim(self, before_s: float, *, keep: int = KEPT) -> Trimmed:
-        """Thin what is older than an instant, as `retention` says; at most a day's rows a call.
+    def trim(self, before_s: float, *, keep: int = KEPT, span_s: float = 3600.0) -> Trimmed:
+        """Thin what is older than an instant to a row a unit and span; at most 24 spans a call.
 
         `keep` of the newest ticks and enacted actions stay whatever their age. Bill and restore do not
-        change. A run keeps `retention.RAW_S` unless its owner wants something else.
+        change.
         """
         self.flush()
         hours = deleted = 0
         while hours < retention.HOURS_AT_ONCE:
             with self._writing() as connection:
                 until_s = restoring.setting(connection, self.run, retention.TRIMMED_UNTIL)
-                limit_s = retention.limit_s(connection, self.run, before_s, keep)
-                hour_s = retention.next_hour(connection, self.run, until_s, limit_s)
-                if hour_s is None:
+                limit_s = retention.limit_s(connection, self.run, before_s, keep, span_s)
+                begins_s = retention.next_span(connection, self.run, until_s, limit_s, span_s)
+                if begins_s is None:
                     return Trimmed(hours, deleted, more=False)
                 counted = restoring.setting(connection, self.run, restoring.TRIMMED_ACTIONS) or {}
-                deleted += retention.trim_hour(connection, self.run, hour_s, keep, counted)
-                deleted += retention.trim_series(connection, self.run, hour_s)
+                deleted += retention.trim_span(connection, self.run, begins_s, span_s, keep, counted)
+                deleted += retention.trim_series(connection, self.run, begins_s)
                 told = Unwritten()
                 told.set(self.run, restoring.TRIMMED_ACTIONS, counted)
-                told.set(self.run, retention.TRIMMED_UNTIL, hour_s + 3600.0)
+                told.set(self.run, retention.TRIMMED_UNTIL, begins_s + span_s)
                 self._write(connection, SETTINGS, told.rows(SETTINGS))
             hours += 1
         return Trimmed(hours, deleted, more=True)

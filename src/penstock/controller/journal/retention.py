@@ -1,6 +1,7 @@
 """Retention: a journal of months stays the size of one.
 
-Old observations become one row a unit and hour, old ticks one an hour; old decisions go, those enacted
+Old observations become one row a unit and hour, old ticks one an hour (a shorter span where rows are kept for
+less than ten hours); old decisions go, those enacted
 after they were counted; lives that are over go, of the others the first and the newest entry stay. Leases,
 charges and notices are kept for ever: they are few, and they are the bill.
 """
@@ -24,8 +25,6 @@ from penstock.controller.journal.tables import (
     TICKS,
 )
 
-RAW_S = 30 * 24 * 3600.0
-"""How long rows are kept as they were written, unless something else is asked for."""
 KEPT = 1000
 """Newest ticks and newest enacted actions that stay whatever their age: a restart needs them."""
 HOURS_AT_ONCE = 24
@@ -40,39 +39,51 @@ class Trimmed:
     """What one call of `Journal.trim` did."""
 
     hours: int
-    """Hours whose rows were thinned."""
+    """Hours, or shorter spans, whose rows were thinned."""
     rows: int
     """Rows deleted."""
     more: bool
     """Whether there is more to trim: call again, at a calm moment."""
 
 
-def limit_s(connection: sa.Connection, run: str, before_s: float, keep: int) -> float:
-    """The full hour before which rows may go: older than asked for, and not among the newest ticks."""
+def span_s(raw_s: float) -> float:
+    """What is thinned at once: an hour, and a tenth of what is kept where that is shorter."""
+    return min(_HOUR_S, raw_s / 10)
+
+
+def limit_s(connection: sa.Connection, run: str, before_s: float, keep: int, span_s: float) -> float:
+    """The end of the last span whose rows may go: older than asked for, and not among the newest ticks."""
     newest = sa.select(TICKS.c.at_s).where(TICKS.c.run == run).order_by(TICKS.c.id.desc())
     kept_from_s = connection.execute(newest.offset(max(keep, 1) - 1).limit(1)).scalar()
-    return -1.0 if kept_from_s is None else min(before_s, kept_from_s) // _HOUR_S * _HOUR_S
+    return -1.0 if kept_from_s is None else min(before_s, kept_from_s) // span_s * span_s
 
 
-def next_hour(connection: sa.Connection, run: str, until_s: float | None, limit_s: float) -> float | None:
-    """The next hour to trim, by its beginning; None where nothing is left to trim."""
+def next_span(
+    connection: sa.Connection, run: str, until_s: float | None, limit_s: float, span_s: float
+) -> float | None:
+    """The next span to trim, by its beginning; None where nothing is left to trim."""
     query = sa.select(TICKS.c.at_s).where(TICKS.c.run == run).order_by(TICKS.c.id).limit(1)
     if until_s is not None:
         query = query.where(TICKS.c.at_s >= until_s)
     first_s = connection.execute(query).scalar()
-    hour_s = None if first_s is None else float(first_s // _HOUR_S * _HOUR_S)
-    return hour_s if hour_s is not None and hour_s < limit_s else None
+    begins_s = None if first_s is None else float(first_s // span_s * span_s)
+    return begins_s if begins_s is not None and begins_s < limit_s else None
 
 
-def trim_hour(
-    connection: sa.Connection, run: str, hour_s: float, keep: int, counted: dict[str, dict[str, int]]
+def trim_span(
+    connection: sa.Connection,
+    run: str,
+    begins_s: float,
+    span_s: float,
+    keep: int,
+    counted: dict[str, dict[str, int]],
 ) -> int:
-    """Thin the rows of an hour, adding enacted actions that go to `counted`; the number of rows deleted."""
-    end_s = hour_s + _HOUR_S
+    """Thin the rows of a span, adding enacted actions that go to `counted`; the number of rows deleted."""
+    end_s = begins_s + span_s
     old = _before(connection, OBSERVATIONS, run, end_s)
     o, mean, most, total = OBSERVATIONS.c, sa.func.avg, sa.func.max, sa.func.sum
     summary = sa.select(
-        sa.literal(run), sa.literal(hour_s), o.unit, sa.func.count(), total(o.interval_s), total(o.arrived),
+        sa.literal(run), sa.literal(begins_s), o.unit, sa.func.count(), total(o.interval_s), total(o.arrived),
         total(o.processed), total(o.emitted), most(o.waiting), mean(o.waiting), mean(o.duration_s),
         mean(o.latency_s), most(o.latency_s), mean(o.cpu_ratio), mean(o.memory_ratio), mean(o.instances),
         mean(o.running),
@@ -81,7 +92,7 @@ def trim_hour(
     connection.execute(HOURS.insert().from_select(columns, summary))
     deleted = _delete(connection, OBSERVATIONS, old)
 
-    old = _before(connection, TICKS, run, end_s) & (TICKS.c.at_s >= hour_s)
+    old = _before(connection, TICKS, run, end_s) & (TICKS.c.at_s >= begins_s)
     last = connection.execute(sa.select(sa.func.max(TICKS.c.id)).where(old)).scalar()
     deleted += _delete(connection, TICKS, old & (TICKS.c.id != last))
 

@@ -155,7 +155,7 @@ class Attached:
         controller.fleet.follows = not self._scaling
         self._watching = Watching(controller, self._topology.name, str(self.journal))
 
-        upkeep = Upkeep(journal, self._clock)
+        upkeep = Upkeep(journal, self._clock, self._topology.loop.journal_s)
 
         def each(tick: Tick) -> None:
             told = self._watching.see(tick)
