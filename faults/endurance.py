@@ -1,7 +1,7 @@
 """`python -m faults.endurance --minutes 120`: what grows while a run goes on, in build/endurance.json.
 
 Two hours hold as many batches of the first unit as a month does at one a minute: 43,200, six a second.
-The journal keeps the last twelfth of the time in full, as it keeps a month of a year's. What is looked at after
+The journal keeps the last twelfth of the time in full, as it keeps a month of a year's. What is there after
 the first tenth is compared with the last tenth; a ratio of one is flat.
 """
 
@@ -28,9 +28,9 @@ from penstock.report.figures import Figure, print_figures, write_figures
 from penstock.spark.checkpoints import Checkpoint
 from penstock.topology.model import LoopSettings, Topology
 
-RATE_PER_S = 10.0
+RATE_PER_S = 7.0
 """Each record a file of its own, so that there is something new for every batch."""
-TRIGGER_S = (0.145, 0.5)
+TRIGGER_S = (0.15, 2.0)
 """Of the units; the second reads some batches of the first at once."""
 EVERY_S = 10.0
 FLAT = 1.25
@@ -41,7 +41,7 @@ MONTH_BATCHES = 30 * 24 * 60
 
 def topology_for(channel: str, minutes: float) -> Topology:
     """The campaign's topology with short batches; the journal is thinned behind a tenth of the time."""
-    loop = LoopSettings(monitoring_s=0.5, provisioning_s=1.0, journal_s=max(60.0, 60 * minutes / 12))
+    loop = LoopSettings(monitoring_s=1.0, provisioning_s=2.0, journal_s=max(60.0, 60 * minutes / 12))
     return topology(channel, loop, RATE_PER_S, TRIGGER_S)
 
 
@@ -115,7 +115,7 @@ def main() -> int:
     exit_on_sigterm()
     root = Path(tempfile.mkdtemp(prefix="penstock-endurance-"))
     run = topology_for(given.channel, given.minutes)
-    ground = Ground(root / "run", given.channel, f"endurance-{os.getpid()}", run=run)
+    ground = Ground(root / "run", given.channel, f"endurance-{os.getpid()}", run=run, settings={})
     samples: list[dict[str, float]] = []
     kept = given.build / "faults" / "endurance-samples.json"
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -154,10 +155,12 @@ class Ground:
         name: str,
         clock: tuple[Path, Path] | None = None,
         run: Topology | None = None,
+        settings: Mapping[str, str] = SETTINGS,
     ) -> None:
         """`clock` is the faked clock's library and the file of its step, where there is one."""
         self.channel = channel
         self.topology = run or topology(channel)
+        self.settings = dict(settings)
         self.name = name
         self.place = RunFolder(folder)
         self.folder = folder
@@ -188,7 +191,7 @@ class Ground:
             "code": str(HERE / "job"),
             "feed": feed,
             "own_broker": self.channel == "kafka",
-            "settings": SETTINGS,
+            "settings": self.settings,
         }
         self._arguments.write_text(json.dumps(given))
         with self.log.open("ab") as output:
