@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.fleet.actions import Action, LeaseHost, MigrateInstance, ReleaseHost
+from penstock.fleet.actions import Action, LeaseHost, MigrateInstance, ReleaseHost, StartInstance
 from penstock.fleet.deployment import INSTANCE_COUNTED, HostState, Instance
 from penstock.policies.planning import Plan, projected
 from penstock.policies.registry import make_policy
 from penstock.policies.view import Policy, View
 from penstock.quantities import counted
 from penstock.topology.model import Choice, Topology
+
+BEGINNING = (LeaseHost.kind, StartInstance.kind)
 
 
 def policy_groups(topology: Topology) -> tuple[tuple[Policy, tuple[str, ...]], ...]:
@@ -29,7 +31,8 @@ def housekeeping(view: View) -> tuple[Action, ...]:
     for host in view.deployment.hosts.values():
         if host.state is HostState.FAILED and not host.leaving:
             plan.release(host.id, "the host failed")
-    fresh = not view.windows and not view.history
+    # Until a unit runs nothing but starts has happened; many of them take more than one decision.
+    fresh = not view.windows and all(event.kind in BEGINNING for event in view.history)
     for unit in view.topology.units_in_order:
         least = max(1, unit.min_instances, unit.initial_instances if fresh else 0)
         while plan.count(unit.name) < min(least, unit.max_instances):
@@ -76,9 +79,11 @@ def after(view: View, actions: Sequence[Action]) -> View:
     """The view once these actions are planned: the next policy must not plan on the same room."""
     if not any(action.changes for action in actions):
         return view
+    starts = sum(action.starts is not None for action in actions)
     return replace(
         view,
         deployment=projected(view, actions),
         next_host=view.next_host + sum(isinstance(a, LeaseHost) for a in actions),
-        next_instance=view.next_instance + sum(a.starts is not None for a in actions),
+        next_instance=view.next_instance + starts,
+        started=view.started + starts,
     )

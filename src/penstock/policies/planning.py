@@ -31,6 +31,10 @@ from penstock.infrastructure.placement import Room, flavour_to_lease
 from penstock.policies.view import View
 from penstock.quantities import counted
 
+MOST_STARTS = 250
+"""So many instances are started by one decision. The rest is wanted still, and planned at the next decision: a
+turn of the loop stays short however many hosts are asked for, and no cloud gives them faster."""
+
 HostChooser = Callable[["Plan", str, tuple[str, ...]], str | None]
 """Picks one of the candidate hosts for an instance of a unit, or None to take none of them."""
 
@@ -48,6 +52,7 @@ class Plan:
         self._actions: list[Action] = []
         self._next_host = view.next_host
         self._next_instance = view.next_instance
+        self._starts = view.started
         deployment = view.deployment
         self._leased = {site: dict(counts) for site, counts in deployment.leased.items()}
         self.room: dict[str, Room] = dict(deployment.room)
@@ -120,6 +125,9 @@ class Plan:
         if self.count(unit) >= bound:
             self.hold(unit, f"{reason}; but it has its {counted(bound, 'instance')} already")
             return False
+        if self._starts >= MOST_STARTS:
+            self.hold(unit, f"{reason}; the rest follows: {counted(MOST_STARTS, 'instance')} start already")
+            return False
         candidates = self.candidates(unit, exclude)
         host = choose(self, unit, candidates) if candidates else None
         if host is None and may_lease:
@@ -132,6 +140,7 @@ class Plan:
     def start_on(self, unit: str, host: str | None, reason: str, slots: int | None = None) -> str:
         """Start one instance on this very host, of so many slots where given; its name."""
         instance = self._new_instance(unit, host, slots)
+        self._starts += 1
         self._actions.append(StartInstance(instance.id, unit, host, reason, slots))
         return instance.id
 

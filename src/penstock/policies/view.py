@@ -66,6 +66,8 @@ class View:
     """The number the next new host gets in its name."""
     next_instance: int = 1
     """The number the next new instance gets in its name."""
+    started: int = 0
+    """Instances that were planned in this turn before this view, which bounds how many more are."""
     interval_s: float = 60.0
     """Time until the next decision."""
     times: MeasuredTimes = field(default_factory=MeasuredTimes)

@@ -1,4 +1,8 @@
-"""CPU and memory of executor processes that run on this machine, by the operating system's count."""
+"""CPU and memory of executor processes that run on this machine, by the operating system's count.
+
+CPU is a share of what an executor can have: its cores, or its part of what the control group around it may
+use. An executor that has all of a host of half a core is at 100 %.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from penstock.machine.quota import cores_allowed
 from penstock.spark.gateway.executors import Executor
 
 LOOK_AGAIN_S = 30.0
@@ -26,6 +31,8 @@ class ExecutorProcesses:
         self._cpu_s: dict[str, tuple[float, dict[int, float]]] = {}
         self._trees: dict[int, list[psutil.Process]] = {}
         self._looked_s = 0.0
+        self._allowed: dict[str, float] = {}
+        """The cores each executor can have, as of the last look at their process trees."""
 
     def readings(self, executors: Sequence[Executor]) -> dict[str, tuple[float, float]]:
         """(CPU ratio, memory ratio) since the last call, by executor id; only those visible here."""
@@ -38,6 +45,7 @@ class ExecutorProcesses:
             # Going through all processes costs ten milliseconds; Python workers come and go rarely.
             self._trees = process_trees([process.pid for process in self._processes.values()])
             self._looked_s = now_s
+            self._allowed = self._share_of_hosts()
         found = {}
         for executor, process in self._processes.items():
             tree = self._trees.get(process.pid, [])
@@ -47,10 +55,20 @@ class ExecutorProcesses:
             if before is not None and now_s > before[0]:
                 # A process first seen now is counted from now on: when it used its time is not known.
                 used_s = sum(t - before[1][pid] for pid, t in times_s.items() if pid in before[1])
-                share = used_s / ((now_s - before[0]) * self._cores)
+                share = used_s / ((now_s - before[0]) * self._allowed.get(executor, self._cores))
                 memory_ratio = memory_mib / self._memory_mib
                 found[executor] = (min(1.0, max(0.0, share)), min(1.0, memory_ratio))
         return found
+
+    def _share_of_hosts(self) -> dict[str, float]:
+        """The cores each executor can have; those inside one limit share it evenly."""
+        limits = {name: cores_allowed(process.pid) for name, process in self._processes.items()}
+        groups = [limit[0] for limit in limits.values() if limit is not None]
+        return {
+            name: min(float(self._cores), limit[1] / groups.count(limit[0]))
+            for name, limit in limits.items()
+            if limit is not None
+        }
 
     def _find(self, executors: set[str]) -> None:
         for gone in [

@@ -1,0 +1,50 @@
+"""What no policy has to think of: least and first instances, as many a turn as keep it short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.controller.deciding import after, housekeeping
+from penstock.fleet.actions import Hold, StartInstance, StopInstance
+from penstock.policies.planning import MOST_STARTS, Plan
+from penstock.policies.view import ScalingEvent, View
+from tests.policies.views import a_topology, a_view
+
+
+def large(initial: int) -> View:
+    topology = a_topology()
+    unit = replace(topology.units[0], initial_instances=initial, max_instances=1000)
+    site = replace(topology.sites[0], max_hosts=1000)
+    return a_view(replace(topology, units=(unit, *topology.units[1:]), sites=(site,)), on={})
+
+
+def started(view: View) -> int:
+    return sum(isinstance(action, StartInstance) for action in housekeeping(view))
+
+
+def test_a_decision_starts_so_many_and_the_next_ones_start_the_rest() -> None:
+    view, counts = large(MOST_STARTS * 2 + 7), []
+    for _ in range(4):
+        actions = housekeeping(view)
+        counts.append(sum(isinstance(action, StartInstance) for action in actions))
+        history = tuple(ScalingEvent(0.0, a.kind, a.unit, a.subject) for a in actions if a.changes)
+        view = replace(after(view, actions), history=view.history + history, started=0)
+    assert counts == [MOST_STARTS, MOST_STARTS, 7 + len(view.topology.units) - 1, 0]
+
+
+def test_what_is_left_over_is_told() -> None:
+    actions = housekeeping(large(MOST_STARTS + 1))
+    (held,) = [action for action in actions if isinstance(action, Hold) and action.unit == "a"]
+    assert "the rest follows" in held.reason
+
+
+def test_a_policy_starts_no_more_than_what_the_turn_leaves_it() -> None:
+    view = replace(large(1), started=MOST_STARTS)
+    assert not Plan(view).start("a", "much to do")
+
+
+def test_first_instances_are_not_wanted_again_after_some_were_stopped() -> None:
+    view = large(50)
+    assert started(view) >= 50
+    stopped = (ScalingEvent(0.0, StopInstance.kind, "a", "a-1"),)
+    assert started(replace(view, history=stopped)) == len(view.topology.units)
