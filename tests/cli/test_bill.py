@@ -15,8 +15,10 @@ from penstock.cli.main import app
 from penstock.controller.billing import IDLE, Bill, bill_of, by_operator
 from penstock.controller.journal import Journal
 from penstock.experiments.twin import opened
+from penstock.providers.prices import listed
 from penstock.report.run_report import write_run_report
 from penstock.simulator import SimulationSettings, simulate
+from penstock.topology.file import dump_topology
 from penstock.topology.model import Choice, HostFlavour, Operator, Service, Sink, Site, Source, Topology, Unit
 
 HOURS = 3.0
@@ -165,3 +167,23 @@ def test_a_wrong_question_is_answered_in_words(
 
     with pytest.raises(ConfigurationError, match=message):
         CliRunner().invoke(app, ["bill", str(a_run[0]), *arguments], catch_exceptions=False)
+
+
+def test_a_bill_shows_the_list_prices_that_were_read_with_their_date(
+    a_run: tuple[Path, Decimal], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = a_topology().sites[0]
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    file = tmp_path / "t.yaml"
+    file.write_text(dump_topology(a_topology()))
+    arguments = (str(a_run[0]), "--topology", str(file))
+    assert "list of" not in shown(*arguments)
+    listed(
+        site.name,
+        site.flavours,
+        lambda flavours: {f.name: (Decimal("0.25"), "EUR") for f in flavours},
+        "a list",
+        tmp_path,
+        1_000_000_000.0,
+    )
+    assert "0.250000 EUR in the list of 2001-09-09" in shown(*arguments)

@@ -61,9 +61,13 @@ class Case:
     """A cloud and whoever leases from it."""
 
     cloud: FakeCloud
-    api: Callable[[], Api]
+    api: Callable[[Site], Api]
+    provided_by: str = "simulated"
+    flavour: HostFlavour = FLAVOUR
     books: set[str] = field(default_factory=set)
     joins: bool = True
+    leaving: set[str] = field(default_factory=set)
+    """Addresses of machines that have told their cluster that they go."""
     refusals: tuple[str, ...] = ("quota", "capacity", "unauthorised", "throttled")
     """The kinds of no that this cloud has words for."""
     notices: bool = False
@@ -82,17 +86,22 @@ class Case:
 
     def start(self) -> None:
         around = Surroundings(owner=OWNER, joined=self._joined, join_script=self._script)
-        self.provider = CloudProvider(SITE, self.api(), around, self.pace)
+        site = replace(SITE, provider=Choice(self.provided_by), flavours=(self.flavour,))
+        self.provider = CloudProvider(site, self.api(site), around, self.pace)
 
     def _joined(self) -> Mapping[str, Joined]:
         if not self.joins:
             return {}
         running = [record for record in self.cloud.living() if self.cloud.running(record)]
-        return {record.address: Joined(Membership.TAKES) for record in running if not record.broken}
+        return {
+            record.address: Joined(Membership.LEAVES if record.address in self.leaving else Membership.TAKES)
+            for record in running
+            if not record.broken
+        }
 
     @staticmethod
-    def _script(host: str, cores: int, memory_mib: int) -> str:
-        return f"#!/bin/sh\necho {host} {cores} {memory_mib}\n"
+    def _script(host: str, cores: int, memory_mib: int, notices: str | None = None) -> str:
+        return f"#!/bin/sh\necho {host} {cores} {memory_mib}{f' {notices}' if notices else ''}\n"
 
     def want(self, *hosts: str) -> None:
         self.books.update(hosts)
@@ -109,7 +118,7 @@ class Case:
         for host in sorted(self.books):
             if host not in shown or shown[host].state is HostState.REQUESTED:
                 try:
-                    self.provider.create(host, FLAVOUR, now_s)
+                    self.provider.create(host, self.flavour, now_s)
                 except ProviderError as error:
                     self.errors[host] = error
                     self.books.discard(host)
@@ -149,7 +158,7 @@ class Case:
 @contextlib.contextmanager
 def simulated() -> Iterator[Case]:
     cloud = FakeCloud()
-    yield Case(cloud, lambda: SimulatedCloudApi(cloud, OWNER), notices=True)
+    yield Case(cloud, lambda site: SimulatedCloudApi(cloud, OWNER), notices=True)
 
 
 @contextlib.contextmanager
@@ -158,10 +167,18 @@ def aws() -> Iterator[Case]:
     with moto_server() as url:
         cloud = MotoInstances(url)
         with serving(FrontOfMoto(cloud)) as fake, environment({**CREDENTIALS, "AWS_ENDPOINT_URL": fake.url}):
-            parameters = AwsParameters(region=REGION, image=IMAGE, types=("standard=t3.small",))
+            parameters = AwsParameters(region=REGION, image=IMAGE)
             # EC2 tells whole seconds.
             pace = replace(QUICK, join_within_s=QUICK.join_within_s + 2.0)
-            yield Case(cloud, lambda: AwsApi(SITE, parameters, OWNER), pace=pace, coarse_s=1.0)
+            small = replace(FLAVOUR, type="t3.small")
+            yield Case(
+                cloud,
+                lambda site: AwsApi(site, parameters, OWNER),
+                "aws",
+                small,
+                pace=pace,
+                coarse_s=1.0,
+            )
 
 
 @contextlib.contextmanager
@@ -180,7 +197,7 @@ def openstack() -> Iterator[Case]:
         }
         with environment(values):
             parameters = OpenStackParameters(image="debian-13", network="private")
-            yield Case(cloud, lambda: OpenStackApi(SITE, parameters, OWNER))
+            yield Case(cloud, lambda site: OpenStackApi(site, parameters, OWNER), "openstack")
 
 
 @contextlib.contextmanager
@@ -199,7 +216,11 @@ def azure() -> Iterator[Case]:
     )
     with serving(FakeAzure(cloud)) as fake:
         options = {"base_url": fake.url, "authentication_policy": SansIOHTTPPolicy()}
-        yield Case(cloud, lambda: AzureApi(SITE, parameters, OWNER, credential=object(), options=options))
+
+        def api(site: Site) -> AzureApi:
+            return AzureApi(site, parameters, OWNER, credential=object(), options=options)
+
+        yield Case(cloud, api, "azure")
 
 
 @contextlib.contextmanager
@@ -216,7 +237,7 @@ def gcp() -> Iterator[Case]:
             host = fake.url.removeprefix("http://")
             return kind(transport=transport(host=host, url_scheme="http", credentials=AnonymousCredentials()))
 
-        yield Case(cloud, lambda: GcpApi(SITE, parameters, OWNER, connect=connect))
+        yield Case(cloud, lambda site: GcpApi(site, parameters, OWNER, connect=connect), "gcp")
 
 
 @contextlib.contextmanager
@@ -241,12 +262,12 @@ def vmware() -> Iterator[Case]:
             parameters = VmwareParameters(url=f"{fake.url}/sdk", **names)
             with environment({"GOVC_USERNAME": "user", "GOVC_PASSWORD": "pass"}):
 
-                def api() -> VmwareApi:
-                    made = VmwareApi(SITE, parameters, OWNER)
+                def api(site: Site) -> VmwareApi:
+                    made = VmwareApi(site, parameters, OWNER)
                     made.half_made_s = 3.0
                     return made
 
-                yield Case(cloud, api, refusals=("capacity", "unauthorised"))
+                yield Case(cloud, api, "vmware", refusals=("capacity", "unauthorised"))
 
 
 @contextlib.contextmanager
@@ -273,6 +294,7 @@ SHORT = (
     "test_a_lost_answer_makes_no_second_machine",
     "test_a_refusal_is_told_by_its_kind_and_costs_nothing",
     "test_machines_of_somebody_else_are_not_touched_and_orphans_go_after_their_grace",
+    "test_a_spot_flavour_is_bought_as_such_and_what_its_machine_learns_is_notice",
 )
 """What every cloud goes through each time; the rest is the simulated one's alone, but for `make clouds`."""
 IN_FULL = os.environ.get("PENSTOCK_CLOUDS") == "full"
@@ -307,7 +329,7 @@ def test_hosts_come_up_and_go_and_the_bill_is_the_clouds_record(case: Case) -> N
     assert case.look()["h1"] is case.look()["h1"], "the same object while nothing changes"
     case.give_back("h1")
     case.until(lambda shown: [*shown] == ["h2"])
-    case.provider.create("h1", FLAVOUR, time.time())
+    case.provider.create("h1", case.flavour, time.time())
     assert [*case.look()] == ["h2"], "a name is given once"
     case.end()
     assert sorted(used.host for used in case.used) == ["h1", "h2"]
@@ -372,7 +394,7 @@ def test_a_refusal_is_told_by_its_kind_and_costs_nothing(case: Case, fault: str,
     calls = case.cloud.calls
     if not all(o.available for o in case.provider.offerings(0.0)):
         with pytest.raises(kind):
-            case.provider.create("h2", FLAVOUR, time.time())
+            case.provider.create("h2", case.flavour, time.time())
         assert case.cloud.calls - calls < 8, "what cannot be had is not asked for again at once"
     case.until(lambda _: all(o.available for o in case.provider.offerings(0.0)))
     case.want("h3")
@@ -474,7 +496,7 @@ def test_the_next_owner_of_the_run_goes_on_with_its_hosts(case: Case) -> None:
     shown = case.until(lambda shown: shown.get("h1") and shown["h1"].state is HostState.UP)
     case.want("h3")
     case.until(lambda shown: "h3" in shown)
-    assert shown["h1"].flavour == FLAVOUR
+    assert shown["h1"].flavour == case.flavour
     assert sorted(r.host for r in case.cloud.records.values() if r.host == "h1") == ["h1"]
     case.end()
 
@@ -497,6 +519,36 @@ def test_notice_of_an_interruption_is_shown(case: Case) -> None:
     case.cloud.gives_notice("h1", 30.0)
     shown = case.until(lambda shown: shown["h1"].taken_s is not None)
     assert shown["h1"].taken_s == pytest.approx(time.time() + 30.0, abs=5.0)
+    case.end()
+
+
+SPOT_WORDS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "aws": lambda asked: asked["InstanceMarketOptions.MarketType"] == "spot",
+    "azure": lambda asked: (
+        (asked["properties"]["priority"], asked["properties"]["evictionPolicy"]) == ("Spot", "Delete")
+    ),
+    "gcp": lambda asked: asked["scheduling"]["provisioningModel"] == "SPOT",
+}
+"""How each cloud that sells spot machines is told so."""
+
+
+def test_a_spot_flavour_is_bought_as_such_and_what_its_machine_learns_is_notice(case: Case) -> None:
+    if case.provided_by not in (*SPOT_WORDS, "simulated"):
+        pytest.skip("this cloud sells no spot machines")
+    case.provider.close(0.0)
+    case.flavour = replace(case.flavour, spot=True)
+    case.start()
+    case.want("h1")
+    shown = case.all_up("h1")
+    if case.provided_by in SPOT_WORDS:
+        assert SPOT_WORDS[case.provided_by](case.cloud.asked)
+    (record,) = case.cloud.records.values()
+    assert record.user_data == f"#!/bin/sh\necho h1 2 4096 {case.provided_by}\n", "it looks for notice"
+    assert shown["h1"].taken_s is None
+    case.leaving.add(record.address)
+    shown = case.until(lambda shown: shown["h1"].taken_s is not None)
+    assert shown["h1"].taken_s == pytest.approx(time.time() + 30.0, abs=5.0)
+    assert shown["h1"].state is HostState.UP, "until it is emptied and given back, or taken"
     case.end()
 
 

@@ -10,11 +10,19 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import UnavailableError
-from penstock.providers.prices import FRESH_S, azure_prices, listed
-from tests.providers.fakes.price_list import FakePriceList
+from penstock.providers.price_lists import aws_prices, google_prices, list_of
+from penstock.providers.prices import FRESH_S, azure_prices, known_prices, listed
+from penstock.topology.model import Choice, HostFlavour, Site
+from tests.providers.fakes.price_list import FakeAwsPrices, FakeGooglePrices, FakePriceList
 from tests.providers.fakes.wire import serving
 
 SIZES = ("Standard_D4s_v5", "Standard_D8s_v5")
+
+
+def flavours(*names: str, spot: bool = False) -> tuple[HostFlavour, ...]:
+    return tuple(HostFlavour(name, 4.0, 16384, Decimal(1), spot=spot) for name in names)
+
+
 TOPOLOGY = """
 name: paid
 sources: {s: {}}
@@ -38,7 +46,7 @@ def test_a_list_is_asked_for_once_a_day_and_kept_when_it_is_away(tmp_path: Path)
         fetch = azure_prices("westeurope", url=fake.url)
 
         def prices(now_s: float) -> dict[str, tuple[Decimal, float]]:
-            found = listed("cloud", SIZES, fetch, fake.url, tmp_path, now_s)
+            found = listed("cloud", flavours(*SIZES), fetch, fake.url, tmp_path, now_s)
             return {name: (price.per_hour, price.dated_s) for name, price in found.items()}
 
         first = prices(1000.0)
@@ -49,12 +57,12 @@ def test_a_list_is_asked_for_once_a_day_and_kept_when_it_is_away(tmp_path: Path)
         fake.cloud.away = True
         assert prices(1e9)[SIZES[0]] == (Decimal("0.23"), 1000.0 + FRESH_S), "as it was, with its date"
         with pytest.raises(UnavailableError, match="price list of site elsewhere"):
-            listed("elsewhere", SIZES, fetch, fake.url, tmp_path, 1e9)
+            listed("elsewhere", flavours(*SIZES), fetch, fake.url, tmp_path, 1e9)
 
 
 def test_spot_prices_are_others() -> None:
     with serving(FakePriceList()) as fake:
-        assert azure_prices("westeurope", spot=True, currency="EUR", url=fake.url)(SIZES[:1]) == {
+        assert azure_prices("westeurope", currency="EUR", url=fake.url)(flavours(SIZES[0], spot=True)) == {
             SIZES[0]: (Decimal("0.046"), "EUR")
         }
 
@@ -72,3 +80,87 @@ def test_the_command_shows_what_is_written_beside_the_list(tmp_path: Path) -> No
     assert "+8.7%" in rows[SIZES[0]]
     assert "list of 20" in rows[SIZES[0]]
     assert "by hand" in rows["other"]
+
+
+def test_a_flavour_that_becomes_spot_is_asked_for_anew(tmp_path: Path) -> None:
+    with serving(FakePriceList()) as fake:
+        fetch = azure_prices("westeurope", url=fake.url)
+        for spot, price in ((False, "0.23"), (True, "0.046")):
+            wanted = flavours(SIZES[0], spot=spot)
+            found = listed("cloud", wanted, fetch, fake.url, tmp_path, 5.0)
+            assert found[SIZES[0]].per_hour == Decimal(price)
+            assert known_prices("cloud", wanted, tmp_path) == found
+
+
+def test_ec2_is_asked_for_on_demand_and_for_spot_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("boto3")
+    with serving(FakeAwsPrices()) as fake:
+        for name in ("AWS_ENDPOINT_URL_PRICING", "AWS_ENDPOINT_URL_EC2"):
+            monkeypatch.setenv(name, fake.url)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "of-a-fake")
+        wanted = (
+            HostFlavour("small", 2.0, 2048, Decimal(1), type="t3.small"),
+            HostFlavour("cheap", 2.0, 2048, Decimal(1), type="t3.small", spot=True),
+            HostFlavour("m5.large", 2.0, 8192, Decimal(1)),
+            HostFlavour("unheard-of", 2.0, 8192, Decimal(1)),
+        )
+        assert aws_prices("eu-west-1")(wanted) == {
+            "small": (Decimal("0.0228"), "USD"),
+            "cheap": (Decimal("0.0071"), "USD"),
+            "m5.large": (Decimal("0.107"), "USD"),
+        }
+
+
+def test_ec2_without_an_answer_leaves_the_prices_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("boto3")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with serving(FakeAwsPrices()) as fake:
+        assert isinstance(fake, FakeAwsPrices)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", fake.url)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "of-a-fake")
+        wanted, fetch = flavours("t3.small"), aws_prices("eu-west-1")
+        first = listed("ireland", wanted, fetch, "list", tmp_path, 5.0)
+        fake.cloud.away = True
+        assert listed("ireland", wanted, fetch, "list", tmp_path, 5.0 + FRESH_S) == first
+
+
+def test_google_adds_up_the_price_of_cores_and_memory() -> None:
+    requests = pytest.importorskip("requests")
+    with serving(FakeGooglePrices()) as fake, requests.Session() as session:
+        session.trust_env = False
+        fetch = google_prices("europe-west4", currency="EUR", url=fake.url, session=session)
+        wanted = (
+            HostFlavour("n2-standard-4", 4.0, 16384, Decimal(1)),
+            HostFlavour("cheap", 4.0, 16384, Decimal(1), type="n2-standard-4", spot=True),
+            HostFlavour("n9-standard-4", 4.0, 16384, Decimal(1)),
+        )
+        assert fetch(wanted) == {
+            "n2-standard-4": (Decimal("0.208"), "EUR"),
+            "cheap": (Decimal("0.056"), "EUR"),
+        }
+        fake.cloud.away = True
+        with pytest.raises(UnavailableError):
+            fetch(wanted)
+
+
+@pytest.mark.parametrize("name", ["openstack", "vmware", "ssh", "local", "simulated"])
+def test_who_has_no_price_list_says_so(name: str, tmp_path: Path) -> None:
+    parameters = {
+        "openstack": {"image": "i", "network": "n"},
+        "vmware": {"template": "t", "folder": "f", "pool": "p"},
+        "ssh": {"machines": ("ops@h1",)},
+    }
+    site = Site("private", Choice(name, parameters.get(name, {})))
+    assert list_of(site) is None
+    if name == "openstack":
+        file = tmp_path / "private.yaml"
+        file.write_text(
+            "name: own\nsources: {s: {}}\noperators: {o: {inputs: [s]}}\n"
+            "sites: {private: {provider: {name: openstack, image: i, network: n}}}\n"
+        )
+        shown = CliRunner().invoke(app, ["prices", str(file), "--cache", str(tmp_path)])
+        assert "openstack has no price list" in " ".join(shown.output.split())

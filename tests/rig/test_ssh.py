@@ -61,7 +61,7 @@ class Lab:
         return CloudProvider(SITE, SshApi(SITE, how, owner), around, QUICK)
 
     @staticmethod
-    def script(host: str, cores: int, memory_mib: int) -> str:
+    def script(host: str, cores: int, memory_mib: int, notices: str | None = None) -> str:
         said = f"{host} {cores} {memory_mib}"
         return f'mkdir -p "$PENSTOCK_HOME"; echo {said} > "$PENSTOCK_HOME/joined"; sleep 1000 & wait'
 

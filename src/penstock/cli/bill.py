@@ -19,6 +19,8 @@ from penstock.cli.console import console as open_console
 from penstock.controller.billing import HOUR_S, IDLE, Bill, Line, bill_of, by_operator, column
 from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, topology_of_run
+from penstock.machine.folders import cache_folder
+from penstock.providers.prices import known_prices
 from penstock.topology.model import Topology
 
 COLUMNS = ("run", "unit", "operator", "site", "flavour", "host", "hour")
@@ -47,20 +49,24 @@ def bill(
         raise ConfigurationError(f"expected --by out of {', '.join(COLUMNS)}, got {by!r}")
     if form not in FORMATS:
         raise ConfigurationError(f"expected --format out of {', '.join(FORMATS)}, got {form!r}")
-    found = Bill(())
+    found, lists = Bill(()), dict[str, None]()
     for run in runs:
-        found = found.with_more(_of_run(run, topology, operators="operator" in keys))
+        more, known = _of_run(run, topology, operators="operator" in keys)
+        found = found.with_more(more)
+        lists.update(dict.fromkeys(_list_prices(more, known)))
     if form == "csv":
         _write(COLUMNS_OF_CSV, (_csv_row(line) for line in found.lines))
     elif form == "focus":
         _write(COLUMNS_OF_FOCUS, (_focus_row(line) for line in found.lines))
     else:
         _print(found, keys)
+        for line in lists:
+            open_console().print(line, markup=False)
         if record is not None:
             _compare(found, record)
 
 
-def _of_run(run: Path, given: Path | None, *, operators: bool) -> Bill:
+def _of_run(run: Path, given: Path | None, *, operators: bool) -> tuple[Bill, Topology | None]:
     known: Topology | None = None
     try:
         known = topology_of_run(run, given)
@@ -69,7 +75,22 @@ def _of_run(run: Path, given: Path | None, *, operators: bool) -> Bill:
             raise
     with opened(run) as journal:
         found = bill_of(journal, known)
-    return by_operator(found, known) if operators and known is not None else found
+    return by_operator(found, known) if operators and known is not None else found, known
+
+
+def _list_prices(found: Bill, topology: Topology | None) -> list[str]:
+    """What providers' own lists say of the flavours in a bill, as they were last read (`penstock prices`)."""
+    lines = []
+    billed = {(line.site, line.flavour): line for line in found.lines}
+    for site in topology.sites if topology is not None else ():
+        for price in known_prices(site.name, site.flavours, cache_folder()).values():
+            line = billed.get((site.name, price.flavour))
+            if line is not None:
+                lines.append(
+                    f"{site.name}, {price.flavour}: {_money(line.price_per_hour)} an hour in the bill, "
+                    f"{_money(price.per_hour)} {price.currency} in the list of {price.day}"
+                )
+    return lines
 
 
 # -- the table -----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +11,10 @@ import typer
 from rich.table import Table
 
 from penstock.cli.console import console as open_console
-from penstock.errors import UnavailableError
+from penstock.errors import ClusterError, ProviderError
 from penstock.machine.folders import cache_folder
-from penstock.providers.azure import AzureParameters
-from penstock.providers.prices import AZURE, ListPrice, azure_prices, listed
-from penstock.providers.registry import provider_parameters
+from penstock.providers.price_lists import GOOGLE, list_of
+from penstock.providers.prices import AZURE, ListPrice, listed
 from penstock.runs.assembly import load
 from penstock.topology.model import HostFlavour, Site
 
@@ -27,8 +25,12 @@ def prices(
         Path | None, typer.Option(help="The folder in which lists are kept for a day; the user's by default.")
     ] = None,
     azure: Annotated[str, typer.Option(help="The address of Azure's price list.")] = AZURE,
+    google: Annotated[str, typer.Option(help="The address of Google's price list.")] = GOOGLE,
 ) -> None:
-    """Tell what an hour of each flavour costs, and what its provider's list says, with its date."""
+    """Tell what an hour of each flavour costs, and what its provider's list says, with its date.
+
+    Azure's list is public; Amazon's and Google's are asked with the credentials their SDKs find.
+    """
     topology = load(file)
     table = Table(title=f"{topology.name}: prices an hour", title_justify="left")
     for name in ("site", "flavour", "written", "list", "difference", "of"):
@@ -36,29 +38,31 @@ def prices(
     console = open_console()
     for site in topology.sites:
         found: dict[str, ListPrice] = {}
+        has_list = True
         try:
-            found = _listed(site, cache or cache_folder(), azure)
-        except UnavailableError as error:
+            prices = list_of(site, azure=azure, google=google)
+            has_list = prices is not None
+            if prices is not None:
+                found = listed(
+                    site.name,
+                    site.flavours,
+                    prices.fetch,
+                    prices.source,
+                    cache or cache_folder(),
+                    time.time(),
+                )
+        except (ProviderError, ClusterError) as error:
             console.print(str(error), style="yellow", markup=False)
         for flavour in site.flavours:
-            table.add_row(*_row(site, flavour, found.get(flavour.name)))
+            table.add_row(*_row(site, flavour, found.get(flavour.name), has_list=has_list))
     console.print(table)
 
 
-def _listed(site: Site, cache: Path, azure: str) -> dict[str, ListPrice]:
-    parameters = provider_parameters(site.provider)
-    if not isinstance(parameters, AzureParameters):
-        return {}
-    fetch = azure_prices(parameters.region, spot=parameters.spot, currency=site.currency or "USD", url=azure)
-    names = [flavour.name for flavour in site.flavours]
-    return listed(site.name, names, fetch, azure, cache, time.time())
-
-
-def _row(site: Site, flavour: HostFlavour, price: ListPrice | None) -> tuple[str, ...]:
+def _row(site: Site, flavour: HostFlavour, price: ListPrice | None, *, has_list: bool) -> tuple[str, ...]:
     ours = flavour.price_per_btu * Decimal(3600) / Decimal(str(site.btu_s))
     shown = (site.name, flavour.name, f"{ours:.6f} {site.currency}".rstrip())
     if price is None:
-        return (*shown, "", "", "by hand")
-    day = datetime.fromtimestamp(price.dated_s, timezone.utc).strftime("%Y-%m-%d %H:%M")
+        missing = "by hand" if has_list else f"by hand: {site.provider.name} has no price list"
+        return (*shown, "", "", missing)
     difference = f"{float(ours / price.per_hour) - 1:+.1%}" if price.per_hour else ""
-    return (*shown, f"{price.per_hour:.6f} {price.currency}", difference, f"list of {day}")
+    return (*shown, f"{price.per_hour:.6f} {price.currency}", difference, f"list of {price.day}")

@@ -32,7 +32,7 @@ from penstock.policies.view import View
 from penstock.quantities import counted
 
 MOST_STARTS = 250
-"""So many instances are started by one decision. The rest is wanted still, and planned at the next decision: a
+"""So many instances are started by one decision. The rest is wanted still and planned at the next one: a
 turn of the loop stays short however many hosts are asked for, and no cloud gives them faster."""
 
 HostChooser = Callable[["Plan", str, tuple[str, ...]], str | None]

@@ -60,15 +60,13 @@ _KINDS: tuple[tuple[type[ProviderError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class AwsParameters:
-    """EC2 instances. A flavour's name is its instance type, unless `types` says otherwise."""
+    """EC2 instances. A flavour's name, or its `type`, is an instance type."""
 
     region: str
     """Such as `eu-west-1`."""
     image: str
     """The machine image, such as `ami-0abc…`: a Linux with bash, iproute2 and Python."""
     name: ClassVar[str] = "aws"
-    types: tuple[str, ...] = ()
-    """Instance types of flavours that are called otherwise: `small=t3.small`."""
     subnet: str | None = None
     """Where instances are put; by default the account's own."""
     security_groups: tuple[str, ...] = ()
@@ -77,15 +75,8 @@ class AwsParameters:
     """A key pair to log in with."""
     instance_profile: str | None = None
     """The role of the instances, by name."""
-    spot: bool = False
-    """Cheaper, and taken away with two minutes' notice."""
     python: str | None = None
     """The Python of the image; by default it is where this one is, and made where it is missing."""
-
-    def __post_init__(self) -> None:
-        for pair in self.types:
-            if not re.fullmatch(r"[^=]+=[^=]+", pair):
-                raise ConfigurationError(f"types: expected flavour=type such as small=t3.small, got {pair!r}")
 
 
 class AwsApi:
@@ -103,10 +94,9 @@ class AwsApi:
         self._site = site
         self._how = parameters
         self._owner = owner
-        self._types = dict(pair.split("=", 1) for pair in parameters.types)
         # Tries and pauses are the provider's: a call is one call.
         once = Config(retries={"total_max_attempts": 1}, connect_timeout=CONNECT_S, read_timeout=ANSWER_S)
-        self._ec2: Any = self._said(
+        self._ec2: Any = self.said(
             lambda: boto3.session.Session(region_name=parameters.region).client("ec2", config=once)
         )
 
@@ -116,7 +106,7 @@ class AwsApi:
         tags = [{"Key": key, "Value": value} for key, value in {"Name": order.host, **order.tags}.items()]
         wanted: dict[str, Any] = {
             "ImageId": how.image,
-            "InstanceType": self._type(order.flavour.name),
+            "InstanceType": order.flavour.machine_type,
             "MinCount": 1,
             "MaxCount": 1,
             "ClientToken": order.token,
@@ -133,12 +123,12 @@ class AwsApi:
             wanted["KeyName"] = how.key_name
         if how.instance_profile is not None:
             wanted["IamInstanceProfile"] = {"Name": how.instance_profile}
-        if how.spot:
+        if order.flavour.spot:
             wanted["InstanceMarketOptions"] = {
                 "MarketType": "spot",
                 "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
             }
-        self._said(lambda: self._ec2.run_instances(**wanted))
+        self.said(lambda: self._ec2.run_instances(**wanted))
 
     def machines(self) -> Sequence[Machine]:
         """Every instance with the owner's and the site's tag."""
@@ -151,24 +141,24 @@ class AwsApi:
             pages = self._ec2.get_paginator("describe_instances").paginate(Filters=ours)
             return [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
 
-        found = self._said(listed)
-        taken = self._taken() if self._how.spot else {}
+        found = self.said(listed)
+        taken = self._taken() if any(flavour.spot for flavour in self._site.flavours) else {}
         return [self._machine(instance, taken) for instance in found]
 
     def delete(self, machine: Machine) -> None:
         """Terminate an instance."""
-        self._said(lambda: self._ec2.terminate_instances(InstanceIds=[machine.id]))
+        self.said(lambda: self._ec2.terminate_instances(InstanceIds=[machine.id]))
 
     def offerings(self) -> Sequence[Offering]:
         """Which of the site's flavours the region has; prices are the topology's own."""
-        types = {flavour.name: self._type(flavour.name) for flavour in self._site.flavours}
+        types = {flavour.name: flavour.machine_type for flavour in self._site.flavours}
         asked = [{"Name": "instance-type", "Values": sorted(set(types.values()))}]
 
         def listed() -> set[str]:
             pages = self._ec2.get_paginator("describe_instance_type_offerings").paginate(Filters=asked)
             return {one["InstanceType"] for page in pages for one in page["InstanceTypeOfferings"]}
 
-        there = self._said(listed)
+        there = self.said(listed)
         return [
             Offering(name)
             if kind in there
@@ -177,9 +167,6 @@ class AwsApi:
         ]
 
     # --- inside -----------------------------------------------------------------------------------
-
-    def _type(self, flavour: str) -> str:
-        return self._types.get(flavour, flavour)
 
     def _machine(self, instance: Mapping[str, Any], taken: Mapping[str, float]) -> Machine:
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
@@ -207,12 +194,12 @@ class AwsApi:
 
         return {
             one["InstanceId"]: one["Status"]["UpdateTime"].timestamp() + NOTICE_S
-            for one in self._said(listed)
+            for one in self.said(listed)
             if one.get("InstanceId")
         }
 
     @staticmethod
-    def _said(call: Callable[[], _T]) -> _T:
+    def said(call: Callable[[], _T]) -> _T:
         """The answer of a call; its error in our words."""
         from botocore import exceptions
 

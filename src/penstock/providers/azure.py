@@ -3,7 +3,7 @@
 Credentials are those of `DefaultAzureCredential`: environment, workload or managed identity, command line.
 A machine is put by its name, and only where there is none: saying it again changes nothing. Its network
 interface and disk are made with it and deleted with it, so nothing of it can stay behind. A flavour's name
-in the topology is a size such as `Standard_D4s_v5`.
+(or its `type`) is a size such as `Standard_D4s_v5`.
 """
 
 from __future__ import annotations
@@ -73,8 +73,6 @@ class AzureParameters(CloudParameters):
     """The public SSH key they let in; Azure makes no Linux machine without one."""
     subscription: str | None = None
     """The subscription's id; None means AZURE_SUBSCRIPTION_ID."""
-    spot: bool = False
-    """Whether to lease what nobody else wants: cheaper, and taken back at 30 s notice."""
 
 
 class AzureApi:
@@ -185,7 +183,7 @@ class AzureApi:
         if order.user_data:
             system["customData"] = base64.b64encode(order.user_data.encode()).decode()
         properties: dict[str, Any] = {
-            "hardwareProfile": {"vmSize": order.flavour.name},
+            "hardwareProfile": {"vmSize": order.flavour.machine_type},
             "storageProfile": {"imageReference": image, "osDisk": {"createOption": "FromImage", **goes}},
             "osProfile": system,
             "networkProfile": {
@@ -193,7 +191,7 @@ class AzureApi:
                 "networkInterfaceConfigurations": [interface],
             },
         }
-        if known.spot:
+        if order.flavour.spot:
             properties |= {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": -1}}
         return {"location": known.region, "tags": dict(order.tags), "properties": properties}
 

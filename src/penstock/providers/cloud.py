@@ -187,9 +187,9 @@ class CloudProvider:
         if self._members is not None:
             self._ask("joined", JOINED_EVERY_S, self._members, self._enter_joined, now_s)
         for record in machines.records.values():
-            before = (record.up_s, record.problem)
+            before = (record.up_s, record.problem, record.noticed_s)
             record.looked_at(self._joined, self._members is not None, now_s, self._pace)
-            if (record.up_s, record.problem) != before:
+            if (record.up_s, record.problem, record.noticed_s) != before:
                 machines.touched(record.host)
                 if record.up_s is not None and not record.failed:
                     self._scarce.pop(record.flavour.name, None)
@@ -321,7 +321,8 @@ class CloudProvider:
             cloud_api.TOKEN: token,
         }
         script = self._script
-        text = "" if script is None else script(record.host, max(1, int(flavour.cores)), flavour.memory_mib)
+        cores, notices = max(1, int(flavour.cores)), self.site.provider.name if flavour.spot else None
+        text = "" if script is None else script(record.host, cores, flavour.memory_mib, notices)
         return Order(record.host, flavour, token, tags, text)
 
     # -- inside -----------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class Phase(Word):
     """Seen in a listing."""
 
 
+NOTICE_S = 30.0
+"""The shortest notice a cloud gives a machine before it takes it away."""
 LIVING = (MachineState.STARTING, MachineState.RUNNING)
 
 
@@ -56,6 +58,8 @@ class Record:
     up_s: float | None = None
     unlisted_s: float | None = None
     """Since when its cluster does not list it, though it had joined."""
+    noticed_s: float | None = None
+    """When it will be taken away, as the machine itself was told."""
     problem: str | None = None
     """Why it failed; it stays so."""
 
@@ -104,6 +108,9 @@ class Record:
                 self.problem = "its cluster has lost it, though its machine runs (it hangs, or its network)"
         else:
             self.unlisted_s = None
+            if seen is not None and seen.membership is Membership.LEAVES and self.noticed_s is None:
+                # Nobody of ours told it to go: the machine itself was given notice.
+                self.noticed_s = now_s + NOTICE_S
 
     def shown(self, site: str) -> Host:
         """The host as the fleet is shown it."""
@@ -126,5 +133,5 @@ class Record:
             self.up_s,
             address=machine.address if machine is not None else None,
             problem=self.problem,
-            taken_s=machine.taken_s if machine is not None else None,
+            taken_s=(machine.taken_s if machine is not None else None) or self.noticed_s,
         )

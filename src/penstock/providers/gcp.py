@@ -1,7 +1,7 @@
 """The provider `gcp`: instances of Google's Compute Engine, over google-cloud-compute.
 
 Credentials are those of Google's own chain (`google.auth.default`). An instance is inserted under its name
-with a request id: saying it again changes nothing. A flavour's name in the topology is a machine type such
+with a request id: saying it again changes nothing. A flavour's name (or its `type`) is a machine type such
 as `n2-standard-4`. Labels may be of small letters alone, so our names are in the instance's metadata, and
 one label finds it.
 """
@@ -73,8 +73,6 @@ class GcpParameters(CloudParameters):
     """The network they are on; a subnetwork is taken where the name has `subnetworks` in it."""
     disk_gb: int = 20
     """The size of their disk."""
-    spot: bool = False
-    """Whether to lease what nobody else wants: cheaper, and taken back at 30 s notice."""
 
 
 class GcpApi:
@@ -151,7 +149,7 @@ class GcpApi:
         place = "subnetwork" if "subnetworks" in known.network else "network"
         wanted: dict[str, Any] = {
             "name": name_of(order),
-            "machine_type": f"zones/{known.zone}/machineTypes/{order.flavour.name}",
+            "machine_type": f"zones/{known.zone}/machineTypes/{order.flavour.machine_type}",
             "labels": {LABEL: self._group},
             "metadata": {"items": items},
             "disks": [
@@ -163,7 +161,7 @@ class GcpApi:
             ],
             "network_interfaces": [{place: known.network}],
         }
-        if known.spot:
+        if order.flavour.spot:
             wanted["scheduling"] = {
                 "provisioning_model": "SPOT",
                 "instance_termination_action": "DELETE",

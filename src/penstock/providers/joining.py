@@ -76,6 +76,9 @@ class JoinScript(Protocol):
     go. No secret is in it that a member of the cluster may not know.
     """
 
-    def __call__(self, host: str, cores: int, memory_mib: int) -> str:
-        """A shell script, `#!` line first; ClusterError where there cannot be one."""
+    def __call__(self, host: str, cores: int, memory_mib: int, notices: str | None = None) -> str:
+        """A shell script, `#!` line first; ClusterError where there cannot be one.
+
+        `notices` names the cloud whose metadata tell when the machine will be taken away (`notices.CLOUDS`).
+        """
         ...

@@ -96,7 +96,7 @@ class OpenStackApi:
             self._cloud.compute.create_server(
                 name=order.host,
                 image_id=self._id("image", known.image),
-                flavor_id=self._id("flavour", order.flavour.name),
+                flavor_id=self._id("flavour", order.flavour.machine_type),
                 metadata=dict(order.tags),
                 tags=[self._group],
                 **wishes,
@@ -122,7 +122,9 @@ class OpenStackApi:
             known = {flavour.name for flavour in self._cloud.compute.flavors()}
         return [
             Offering(
-                f.name, available=f.name in known, why_not=None if f.name in known else "no such flavour"
+                f.name,
+                available=f.machine_type in known,
+                why_not=None if f.machine_type in known else "no such flavour",
             )
             for f in self._site.flavours
         ]

@@ -11,12 +11,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import UnavailableError
+from penstock.errors import ProviderError, UnavailableError
 from penstock.machine.files import written
+from penstock.topology.model import HostFlavour
 
 FRESH_S = 86_400.0
 """How long a list is taken as it was read."""
@@ -34,64 +36,88 @@ class ListPrice:
     dated_s: float
     """When the list was read."""
     source: str
+    offer: str = ""
+    """What it is the price of: the provider's own name, and whether as spot."""
+
+    @property
+    def day(self) -> str:
+        """When the list was read, for people."""
+        return datetime.fromtimestamp(self.dated_s, timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
-Fetch = Callable[[Sequence[str]], Mapping[str, tuple[Decimal, str]]]
-"""Asks a provider for the prices an hour of flavours, with the currency of each."""
+Fetch = Callable[[Sequence[HostFlavour]], Mapping[str, tuple[Decimal, str]]]
+"""Asks a provider for the prices an hour of flavours, by their names, with the currency of each.
+
+An OSError or a ProviderError says that it cannot be asked now.
+"""
 
 
 def listed(
-    site: str, flavours: Sequence[str], fetch: Fetch, source: str, cache: Path, now_s: float
+    site: str, flavours: Sequence[HostFlavour], fetch: Fetch, source: str, cache: Path, now_s: float
 ) -> dict[str, ListPrice]:
     """The list prices of a site's flavours: from the cache while it is fresh, else asked for.
 
     Where the provider cannot be asked, the cache as it is; UnavailableError where there is none.
     """
-    file = cache / f"prices-{urllib.parse.quote(site, safe='')}.json"
-    known = _read(file)
-    fresh = {name: price for name, price in known.items() if now_s - price.dated_s < FRESH_S}
-    if all(name in fresh and fresh[name].source == source for name in flavours):
-        return {name: fresh[name] for name in flavours}
+    known = {
+        name: price for name, price in known_prices(site, flavours, cache).items() if price.source == source
+    }
+    if all(f.name in known and now_s - known[f.name].dated_s < FRESH_S for f in flavours):
+        return known
     try:
         found = fetch(flavours)
-    except OSError as error:
-        old = {name: known[name] for name in flavours if name in known and known[name].source == source}
-        if not old:
+    except (OSError, ProviderError) as error:
+        if not known:
             raise UnavailableError(f"the price list of site {site} cannot be had: {error}") from error
-        return old
-    prices = {n: ListPrice(n, price, currency, now_s, source) for n, (price, currency) in found.items()}
+        return known
+    prices = {
+        f.name: ListPrice(f.name, *found[f.name], now_s, source, _offer(f))
+        for f in flavours
+        if f.name in found
+    }
     cache.mkdir(parents=True, exist_ok=True)
-    rows = [[p.flavour, str(p.per_hour), p.currency, p.dated_s, p.source] for p in prices.values()]
-    written(file, json.dumps(rows))
+    rows = [[p.flavour, str(p.per_hour), p.currency, p.dated_s, p.source, p.offer] for p in prices.values()]
+    written(_file(site, cache), json.dumps(rows))
     return prices
 
 
-def _read(file: Path) -> dict[str, ListPrice]:
+def _file(site: str, cache: Path) -> Path:
+    return cache / f"prices-{urllib.parse.quote(site, safe='')}.json"
+
+
+def _offer(flavour: HostFlavour) -> str:
+    return f"{flavour.machine_type} spot" if flavour.spot else flavour.machine_type
+
+
+def known_prices(site: str, flavours: Sequence[HostFlavour], cache: Path) -> dict[str, ListPrice]:
+    """The list prices of a site's flavours as they were last read, by flavour; nobody is asked."""
+    offers = {flavour.name: _offer(flavour) for flavour in flavours}
     try:
-        rows = json.loads(file.read_text())
+        rows = json.loads(_file(site, cache).read_text())
     except (OSError, ValueError):
         return {}
-    return {row[0]: ListPrice(row[0], Decimal(row[1]), row[2], float(row[3]), row[4]) for row in rows}
+    known = [ListPrice(row[0], Decimal(row[1]), row[2], float(row[3]), *row[4:]) for row in rows]
+    return {price.flavour: price for price in known if offers.get(price.flavour) == price.offer}
 
 
-def azure_prices(region: str, *, spot: bool = False, currency: str = "USD", url: str = AZURE) -> Fetch:
+def azure_prices(region: str, *, currency: str = "USD", url: str = AZURE) -> Fetch:
     """Asks Azure's public list, which needs no credentials, for Linux machines of a region."""
 
-    def fetch(flavours: Sequence[str]) -> dict[str, tuple[Decimal, str]]:
+    def fetch(flavours: Sequence[HostFlavour]) -> dict[str, tuple[Decimal, str]]:
         found: dict[str, tuple[Decimal, str]] = {}
         for flavour in flavours:
             wanted = (
                 "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and "
-                f"armRegionName eq '{region}' and armSkuName eq '{flavour}'"
+                f"armRegionName eq '{region}' and armSkuName eq '{flavour.machine_type}'"
             )
             query = urllib.parse.urlencode({"currencyCode": f"'{currency}'", "$filter": wanted})
             with urllib.request.urlopen(f"{url}?{query}", timeout=30.0) as answer:
                 items = json.load(answer).get("Items", [])
-            prices = [item for item in items if _is_linux(item, spot=spot)]
+            prices = [item for item in items if _is_linux(item, spot=flavour.spot)]
             if prices:
                 cheapest = min(prices, key=lambda item: float(item["retailPrice"]))
                 price = Decimal(str(cheapest["retailPrice"]))
-                found[flavour] = (price, str(cheapest.get("currencyCode", currency)))
+                found[flavour.name] = (price, str(cheapest.get("currencyCode", currency)))
         return found
 
     return fetch

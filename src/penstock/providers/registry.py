@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.choosing import Registry
+from penstock.errors import ConfigurationError
 from penstock.fleet.ports import Provider
 from penstock.providers.aws import AwsParameters
 from penstock.providers.azure import AzureParameters
@@ -38,6 +39,8 @@ _PROVIDERS: dict[type[Any], str] = {
 
 HERE = (SimulatedParameters, LocalParameters, ManagedParameters)
 """Those whose hosts do not have to be reached over a network. All others join by a script."""
+SELL_SPOT = (AwsParameters, AzureParameters, GcpParameters, SimulatedParameters)
+"""Those that sell spot hosts, or play that they do."""
 
 PROVIDERS = Registry("provider", *_PROVIDERS)
 """Every provider's parameters by its name."""
@@ -51,6 +54,11 @@ def provider_parameters(choice: Choice) -> Any:
 def make_provider(site: Site, surroundings: Surroundings) -> Provider:
     """The provider a site chose; ConfigurationError or ClusterError tell why it cannot be had."""
     parameters = provider_parameters(site.provider)
+    bought = [flavour.name for flavour in site.flavours if flavour.spot]
+    if bought and not isinstance(parameters, SELL_SPOT):
+        raise ConfigurationError(
+            f"site {site.name}, flavour {bought[0]}: the provider {site.provider.name} sells no spot hosts"
+        )
     module = import_module(_PROVIDERS[type(parameters)])
     provider: Provider = module.make(site, parameters, surroundings)
     return provider

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ClusterError
+from penstock.rig.metadata import Notices
 from penstock.rig.rig import Rig, order
 
 PORT = 5000
@@ -72,16 +73,25 @@ class _Watcher:
     """Makes hosts of instances, and no more of them once they end."""
 
     def __init__(
-        self, ec2: Any, folder: Path, site_of: dict[str, str], sizes: dict[str, list[float]]
+        self,
+        ec2: Any,
+        folder: Path,
+        site_of: dict[str, str],
+        sizes: dict[str, list[float]],
+        notices: Notices,
     ) -> None:
         self._ec2 = ec2
+        self._notices = notices
         self._folder = folder
         self._site_of = site_of
         self._sizes = sizes
         self._made: set[str] = set()
 
     def look(self) -> None:
-        """Bring the rig's hosts into line with the instances."""
+        """Bring the rig's hosts into line with the instances; take away those whose notice is over."""
+        due = self._notices.due()
+        if due:
+            self._ec2.terminate_instances(InstanceIds=due)
         pages = self._ec2.get_paginator("describe_instances").paginate()
         found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
         for instance in found:
@@ -98,6 +108,7 @@ class _Watcher:
         script = base64.b64decode(asked["UserData"].get("Value", "")).decode()
         cores, memory_mib = self._sizes[instance["InstanceType"]]
         self._made.add(name)
+        self._notices.seen(name, instance["PrivateIpAddress"])
         order(
             self._folder,
             "host",
@@ -118,15 +129,18 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     from penstock.rig.cloud_front import Front
+    from penstock.rig.hosts import METADATA_ADDRESS
 
     wanted = json.loads(sys.argv[1])
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request would be one every 0.3 s
     # An API on another host is asked directly, whatever proxies the environment names.
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         del os.environ[name]
-    application = Front(DomainDispatcherApplication(create_backend_app))
-    server = make_server(wanted["address"], PORT, application, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    notices = Notices()
+    application = Front(DomainDispatcherApplication(create_backend_app), notices)
+    for address, port, what in ((wanted["address"], PORT, application), (METADATA_ADDRESS, 80, notices)):
+        server = make_server(address, port, what, threaded=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://{wanted['address']}:{PORT}"
     ec2 = boto3.client("ec2", region_name=REGION, endpoint_url=url)
     vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
@@ -138,7 +152,7 @@ def main() -> None:
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     folder = Path(wanted["folder"])
     site_of = {subnet: site for site, subnet in subnets.items()}
-    watcher = _Watcher(ec2, folder, site_of, wanted["sizes"])
+    watcher = _Watcher(ec2, folder, site_of, wanted["sizes"], notices)
     (folder / "cloud.part").write_text(json.dumps({"url": url, "subnets": subnets, "image": image}))
     (folder / "cloud.part").rename(folder / "cloud.json")
     while True:

@@ -1,7 +1,8 @@
 """What stands in front of moto's EC2: client tokens that are honoured, and calls that go wrong on purpose.
 
 A WSGI application around another one. `POST /rig/front` with a JSON says what goes wrong: `faults`, a list of
-what becomes of the next instances that are asked for, `away` for all calls, and `quota`.
+what becomes of the next instances that are asked for, `away` for all calls, and `interrupt`, by instance the
+seconds after which it is taken away: it is given notice at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
+
+from penstock.rig.metadata import Notices
 
 Start = Callable[..., Any]
 Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
@@ -31,8 +34,9 @@ FAULTS = {
 class Front:
     """Tokens and faults in front of an EC2 API."""
 
-    def __init__(self, behind: Application) -> None:
+    def __init__(self, behind: Application, notices: Notices | None = None) -> None:
         self._behind = behind
+        self._notices = notices or Notices()
         self._lock = threading.RLock()
         self._answers: dict[str, tuple[str, bytes]] = {}
         """What was asked with each token, and the answer."""
@@ -58,6 +62,8 @@ class Front:
         for name in ("faults", "away"):
             if name in wanted:
                 setattr(self, name, wanted[name])
+        for instance, in_s in wanted.get("interrupt", {}).items():
+            self._notices.give(instance, float(in_s))
         start("204 No Content", [])
         return []
 

@@ -322,6 +322,10 @@ def _flavour(site: str, old: HostFlavour, new: HostFlavour) -> list[Change]:
         before, after = getattr(old, what), getattr(new, what)
         if before != after:
             changes.append(Resized("flavour", f"{site}/{new.name}", what, before, after))
+    for what in ("type", "spot"):
+        before, after = getattr(old, what), getattr(new, what)
+        if before != after:
+            changes.append(SettingChanged("flavour", f"{site}/{new.name}", what, before, after))
     return changes
 
 

@@ -273,6 +273,10 @@ def _flavour_fields(flavour: HostFlavour) -> dict[str, Any]:
     }
     if flavour.max_hosts is not None:
         written["max_hosts"] = flavour.max_hosts
+    if flavour.type is not None:
+        written["type"] = flavour.type
+    if flavour.spot:
+        written["spot"] = True
     return written
 
 

@@ -185,6 +185,8 @@ FLAVOUR_KEYS = (
     Key("memory", "memory_mib", MEMORY, "memory of one host; required"),
     Key("price", "price", PRICE, "what one host costs; required"),
     Key("max_hosts", "max_hosts", WHOLE_OR_NONE, "most hosts of this flavour at a time"),
+    Key("type", "type", TEXT, "what its provider calls it; by default the flavour's own name"),
+    Key("spot", "spot", FLAG, "whether it is bought as spot: cheaper, and taken away at short notice"),
 )
 LATENCY_BOUND_KEYS = (
     Key("bound", "bound_s", DURATION, "the longest acceptable end-to-end latency; required"),
@@ -320,6 +322,8 @@ def _flavours(
                 found["memory_mib"],
                 price.for_span(btu_s),
                 found.get("max_hosts"),
+                found.get("type"),
+                found.get("spot", False),
             )
         )
     return tuple(flavours), currencies

@@ -149,6 +149,15 @@ class HostFlavour:
     memory_mib: int
     price_per_btu: Decimal
     max_hosts: int | None = None
+    type: str | None = None
+    """The provider's own name for it; None means that it is the flavour's."""
+    spot: bool = False
+    """Whether it is bought as what nobody else wants: cheaper, and taken away at short notice."""
+
+    @property
+    def machine_type(self) -> str:
+        """What the provider calls it."""
+        return self.type or self.name
 
 
 @dataclass(frozen=True, slots=True)

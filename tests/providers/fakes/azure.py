@@ -57,7 +57,7 @@ class FakeAzure(WireFake):
         return self.unknown(request)
 
     def _put(self, path: str, request: Request) -> Answer:
-        body = request.json
+        body = self.cloud.asked = request.json
         wanted = body["properties"]
         assert wanted["hardwareProfile"]["vmSize"] == "standard"
         interface = wanted["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.providers.cloud_api import FLAVOUR, HOST, OWNER, SITE, group_of
 
@@ -68,6 +69,8 @@ class FakeCloud:
     stuck: set[str] = field(default_factory=set)
     """Hosts that never run."""
     calls: int = 0
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The last create, as it came over the wire."""
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()

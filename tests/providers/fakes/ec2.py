@@ -110,7 +110,7 @@ class FrontOfMoto(WireFake):
             if f"TagSpecification.1.Tag.{n}.Key" in asked
         }
         script = base64.b64decode(asked.get("UserData", "")).decode()
-        here = self.cloud.here
+        here, self.cloud.asked = self.cloud.here, asked
         here.request, here.answer = request, (200, "<RunInstancesResponse></RunInstancesResponse>")
         try:
             self.cloud.make(tags, asked["ClientToken"], script)

@@ -57,7 +57,7 @@ class FakeGoogle(WireFake):
         return self.unknown(request)
 
     def _insert(self, request: Request) -> Answer:
-        body = request.json
+        body = self.cloud.asked = request.json
         assert body["machineType"].endswith("/machineTypes/standard")
         assert body["disks"][0]["autoDelete"] is True
         items = {item["key"]: item["value"] for item in body["metadata"]["items"]}

@@ -42,7 +42,7 @@ fi
 home=${{PENSTOCK_HOME:-{home}}}
 mkdir -p {folder}
 {files}export SPARK_LOCAL_IP="$address"
-exec "$python" -m penstock.spark.managers.worker {folder} {arguments}
+{watch}exec "$python" -m penstock.spark.managers.worker {folder} {arguments}
 """
 
 _CHECK = """\
@@ -65,8 +65,8 @@ class JoinScriptOf:
         self._manager = manager
         self._python = python or sys.executable
 
-    def __call__(self, host: str, cores: int, memory_mib: int) -> str:
-        """The script of one host; it finds out its own address."""
+    def __call__(self, host: str, cores: int, memory_mib: int, notices: str | None = None) -> str:
+        """The script of one host; it finds out its own address, and looks for notice where it is asked to."""
         folder = Path("@home@") / host
         join = self._manager.join(host, "@address@", cores, memory_mib, folder / "work")
         return _SCRIPT.format(
@@ -81,6 +81,8 @@ class JoinScriptOf:
             home=HOME,
             folder=_word(folder),
             files="".join(_put(path, text) for path, text in join.files.items()),
+            # The worker takes the script's place, and with it its number.
+            watch="" if notices is None else f'"$python" -m penstock.providers.notices {notices} $$ &\n',
             # The first two words are this machine's way to start Spark's worker; a host has its own.
             arguments=" ".join(map(_word, join.command[2:])),
         )
