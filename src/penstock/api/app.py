@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from penstock.api import answers, pages, streams
 from penstock.api.places import Place, Served
 from penstock.api.runs import Runs
-from penstock.controller.journal import Journal
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.runs import commands
 from penstock.runs.applying import StaleError, applied, require_running
@@ -148,7 +147,7 @@ def rows(
     limit: Annotated[int, Query(ge=1, le=ROWS)] = ROWS,
 ) -> answers.Rows:
     """Observations, actions with their reasons, budgets, charges and news, the newest of them."""
-    with Journal(place.journal, place.plan().name) as journal:
+    with place.opened() as journal:
         found = [row for row in journal.rows(table) if row["at_s"] >= since_s]
     return answers.Rows(rows=[_plain(row) for row in found[-limit:]])
 
@@ -157,7 +156,7 @@ def rows(
 def bill(place: Place) -> answers.Bill:
     """Every lease, and what they have cost so far."""
     plan = place.plan()
-    with Journal(place.journal, plan.name) as journal:
+    with place.opened() as journal:
         charges, leases = journal.charges(), journal.rows("lease")
     sites = plan.read_topology().sites
     return answers.Bill(

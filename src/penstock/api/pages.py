@@ -48,6 +48,8 @@ class Pages:
             place = self._runs.find(name)
             if place is None:
                 raise HTTPException(404, [f"there is no run {name}"])
+            if place.plan().journal is not None:
+                raise HTTPException(409, ["its journal is on a server; the page reads files: use the API"])
             if not place.journal.exists():
                 raise HTTPException(409, ["nothing is known of it yet"])
             made = self._answers[name] = Answers([Shown(place.root)])

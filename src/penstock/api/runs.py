@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import subprocess
@@ -14,8 +15,11 @@ from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.locks import LockHeldError
 from penstock.runs.folder import RunFolder
+from penstock.runs.service import end_controller
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+JOURNAL = "PENSTOCK_JOURNAL"
+"""The variable by which a run is told where its journal is."""
 TOPOLOGIES = ".topologies"
 """Below the folder: the files that runs were started with."""
 
@@ -23,8 +27,10 @@ TOPOLOGIES = ".topologies"
 class Runs:
     """The runs of one service."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, journal: str | None = None) -> None:
+        """`journal` is the URL of the journal of runs that are started here; None: a file of their folder."""
         self.root = root.resolve()
+        self._journal = journal
         private_folder(self.root)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._texts: dict[Path, tuple[int, str]] = {}
@@ -61,11 +67,18 @@ class Runs:
         written(file, text, mode=PRIVATE)
         self._launch(name, file, code, duration_s)
 
-    def take_up(self) -> list[str]:
-        """Go on with runs that nobody runs and that are not over, as after a reboot; their names."""
+    def take_up(self, hung_s: float | None = None) -> list[str]:
+        """Go on with runs that nobody runs and that are not over, as after a reboot; their names.
+
+        With `hung_s` a controller of this machine that has said nothing for so long is ended first.
+        """
         found = []
         for name, place in self:
-            if place.result() is not None or self.is_running(name, place):
+            if place.result() is not None:
+                continue
+            if hung_s is not None and place.age_s() > hung_s:
+                end_controller(place)
+            if self.is_running(name, place):
                 continue
             try:
                 plan = place.plan()
@@ -96,10 +109,17 @@ class Runs:
             command += ["-d", f"{duration_s} s"]
         if code is not None:
             command += ["--code", code]
+        # By the environment: a command line is everybody's to read, and the URL may hold a password.
+        environment = {**os.environ, **({} if self._journal is None else {JOURNAL: self._journal})}
         # In a session of its own: a service that ends, or is started anew, leaves its runs alone.
         with (file.parent / "run.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
             )
 
     def is_running(self, name: str, place: RunFolder) -> bool:

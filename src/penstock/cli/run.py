@@ -18,7 +18,6 @@ from rich.text import Text
 from penstock.channels.registry import service_of
 from penstock.cli.choices import read_span
 from penstock.clock import WallClock
-from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
 from penstock.controller.status import Status
 from penstock.controller.warm_start import warm_started
@@ -72,6 +71,13 @@ def run(
     setting: Annotated[
         list[str] | None,
         typer.Option("--conf", "-c", help="A Spark setting as NAME=VALUE; may be given again. Yours win."),
+    ] = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PENSTOCK_JOURNAL",
+            help="The URL of a PostgreSQL database for the journal; by default a file of the folder.",
+        ),
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Serve a live page on this machine.")] = False,
     port: Annotated[int, typer.Option(help="The page's port; 0 means a free one.", min=0, max=65535)] = 0,
@@ -134,13 +140,12 @@ def run(
             bootstrap=bootstrap,
             own_broker=own_broker,
             settings=settings,
+            journal=journal,
             watch=watch,
         )
     place = RunFolder(folder)
-    with Journal(place.journal, place.plan().name) as journal:
-        report = write_run_report(
-            folder, topology, result, journal, best_cost=best_cost_of(journal, topology)
-        )
+    with place.opened() as book:
+        report = write_run_report(folder, topology, result, book, best_cost=best_cost_of(book, topology))
     _summary(console, result)
     for hint in hints(result, fmean(busy) if busy else None):
         console.print(hint, style="yellow", highlight=False)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import shutil
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from penstock.cli.console import console as open_console
-from penstock.errors import ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError
+from penstock.machine.processes import interrupt_on_signals
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from penstock.api.runs import Runs
+    from penstock.runs.turns import Turn
 
 UNIT = """[Unit]
 Description=Penstock in {folder}
@@ -34,6 +43,14 @@ def serve(
     folder: Annotated[Path, typer.Argument(help="Where the runs' folders are.")] = Path("runs"),
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at; 0 takes a free one.")] = 8765,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PENSTOCK_JOURNAL",
+            help="The URL of a PostgreSQL database for the journals of runs. Of two services of one folder "
+            "and one journal one serves; the other stands by and takes over within seconds.",
+        ),
+    ] = None,
     systemd: Annotated[
         bool, typer.Option("--systemd", help="Print a systemd unit that starts it with the machine, and end.")
     ] = False,
@@ -49,26 +66,52 @@ def serve(
         console.print(unit, markup=False, soft_wrap=True, highlight=False)
         return
     try:
-        import uvicorn
-
         from penstock.api.app import create_app
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the service needs {error.name}, which is not installed: `pip install 'penstock[serve]'`"
         ) from None
     from penstock.api.runs import Runs
+    from penstock.runs.turns import Turn
 
-    runs = Runs(folder)
+    runs = Runs(folder, journal)
     listening = _listening(host, port)
-    app = create_app(runs)
-    for name in runs.take_up():
+    with contextlib.ExitStack() as stack:
+        turn = None if journal is None else stack.enter_context(Turn(journal, str(runs.root)))
+        if turn is not None:
+            interrupt_on_signals()
+            console.print(f"standing by for {runs.root} until no other service serves it", soft_wrap=True)
+            turn.wait()
+            console.print(f"this service's turn: number {turn.epoch}")
+        _serve(console, runs, create_app(runs), listening, turn)
+
+
+def _serve(console: Console, runs: Runs, app: FastAPI, listening: socket.socket, turn: Turn | None) -> None:
+    """Take runs up and answer requests, until told to end or until another service has taken over."""
+    import uvicorn
+
+    from penstock.runs.turns import SILENT_S
+
+    for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
         console.print(f"taken up again: {name}", markup=False)
-    address = f"http://{host}:{listening.getsockname()[1]}/"
+    host, port = listening.getsockname()[:2]
+    address = f"http://{host}:{port}/"
     told = f"serving {runs.root} at {address}api/v1; the token is in {runs.root / 'token'}"
     console.print(told, soft_wrap=True, highlight=False)
     # A log is no place for a token: on a terminal the address is whole, else the page asks for it.
     console.print(f"page: {address}{f'#token={runs.token}' if console.is_terminal else ''}", soft_wrap=True)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5)).run([listening])
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5))
+    lost: list[str] = []
+
+    def leave(why: str) -> None:
+        lost.append(why)
+        server.should_exit = True
+
+    if turn is not None:
+        turn.keep(leave)
+    server.run([listening])
+    if lost:
+        raise ClusterError(f"another service has taken over, this one ends: {lost[0]}")
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -3,9 +3,10 @@ the next policy sees once the one before has planned."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from penstock.controller.guards import Verdict
 from penstock.fleet.actions import Action, LeaseHost, MigrateInstance, ReleaseHost, StartInstance
 from penstock.fleet.deployment import INSTANCE_COUNTED, HostState, Instance
 from penstock.policies.planning import Plan, projected
@@ -73,6 +74,28 @@ def _move(plan: Plan, instance: Instance | None, to_host: str | None, reason: st
     target = to_host or (targets[0] if targets else plan.lease(instance.unit, reason))
     if target is not None:
         plan.migrate(instance, target, reason)
+
+
+def room_for(view: View, units: Sequence[str], reason: str) -> tuple[list[str], list[Action]]:
+    """Hosts with room for one instance more of each of these units, and the leases that takes."""
+    plan, hosts = Plan(view), []
+    for unit in units:
+        candidates = plan.candidates(unit)
+        host = candidates[0] if candidates else plan.lease(unit, reason)
+        if host is not None:
+            plan.start_on(unit, host, reason)  # so that the next one does not count on the same room
+            hosts.append(host)
+    return hosts, [action for action in plan.actions if isinstance(action, LeaseHost)]
+
+
+def keeping(verdicts: tuple[Verdict, ...], hosts: Collection[str]) -> tuple[Verdict, ...]:
+    """The verdicts, by which these hosts are not given back although nothing known is on them."""
+    return tuple(
+        replace(v, refused="kept for the next version of a unit")
+        if isinstance(v.action, ReleaseHost) and v.action.host in hosts and v.refused is None
+        else v
+        for v in verdicts
+    )
 
 
 def after(view: View, actions: Sequence[Action]) -> View:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
-from penstock.controller.deciding import after, asked_for, housekeeping, policy_groups
+from penstock.controller.deciding import after, asked_for, housekeeping, keeping, policy_groups, room_for
 from penstock.controller.enacting import carry_out
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
@@ -98,6 +98,8 @@ class Controller:
         self._last_decided_s: float | None = None
         self.mode = self._mode_kept = Mode.of(topology)
         self._asked: list[Action] = []
+        self._held: frozenset[str] = frozenset()
+        """Hosts that are kept although nothing the fleet knows of is on them."""
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
         """Orders that could not be recorded, so they were not said."""
         self._journal_away = False
@@ -132,6 +134,8 @@ class Controller:
         self._groups = policy_groups(topology)
         self._budgeting = budgeting
         self.state.change(topology)
+        if any(unit.name not in self.fleet.units for unit in topology.units):
+            self._last_decided_s = None  # what is new is decided for at once
         self.fleet.change(topology, revision, restarts, self._clock.now_s())
 
     def tick(self) -> Tick:
@@ -264,6 +268,19 @@ class Controller:
         """Have an action of somebody outside done at the next tick, as far as the guards let it pass."""
         self._asked.append(action)
 
+    def make_room(self, units: Sequence[str], topology: Topology, reason: str) -> None:
+        """Have room for one instance more of each of these units, as they are in a version to come.
+
+        Hosts are leased where there is none and one can be had; all of them are kept until `needs_room`.
+        """
+        hosts, leases = room_for(replace(self._view(self._clock.now_s()), topology=topology), units, reason)
+        self._asked += leases
+        self.needs_room(hosts)
+
+    def needs_room(self, hosts: Collection[str]) -> None:
+        """Keep these hosts, and no others, although nothing is on them."""
+        self._held = frozenset(hosts)
+
     def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
         """Actions from outside, and what they need to be done."""
         if not self._asked:
@@ -314,7 +331,7 @@ class Controller:
             wishes += [(policy.name, action) for action in actions]
             if number < len(self._groups):
                 seen = after(seen, actions)
-        verdicts = guard(tuple(wishes), view)
+        verdicts = keeping(guard(tuple(wishes), view), self._held)
         if self.mode is Mode.ACT:
             return verdicts
         return tuple(

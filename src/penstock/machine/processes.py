@@ -293,6 +293,14 @@ class ChildProcesses:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(record.pid, number)
 
+    def rename(self, name: str, new: str) -> None:
+        """Know a child by another name, under which none may run."""
+        renamed = replace(self._records.pop(name), name=new)
+        self._write(renamed)
+        self._records[new] = renamed
+        if name in self._handles:
+            self._handles[new] = self._handles.pop(name)
+
     def stop(self, *names: str, grace_s: float = 5.0) -> None:
         """Stop children and all their descendants: SIGTERM, then SIGKILL after the grace period."""
         records = [self._records[name] for name in names if name in self._records]

@@ -11,8 +11,8 @@ from penstock.runs.folder import RunFolder
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.model import Topology
 
-ANSWER_S = 120.0
-"""How long the running controller may take to answer: until its next tick, and until units have finished."""
+ANSWER_S = 300.0
+"""How long the controller may take to answer: until the next version is ready and units have finished."""
 LOOK_S = 0.1
 
 

@@ -1,10 +1,11 @@
 """A change of a running topology, from the moment it is asked for until the next version runs.
 
-What only the loop looks at is taken up at once. Where units have to be changed, they are told to finish what
-there is to read and leave, those that write a stream that ends before those that read it. When all have,
-their files are handed over, the next version is written into the plan, and they are started again. Until then
-the version before is the one in the plan: a change that does not come to its end is given up, and everything
-goes on as it was. A change under way is in the plan too, so that a controller that dies amid it goes on.
+What only the loop looks at is taken up at once. Where units have to be changed, drivers of their next version
+are made ready beside them first (`preparing`). Then they are told to finish what there is to read and leave,
+those that write a stream that ends before those that read it. When all have, their files are handed over,
+the next version is written into the plan, and the drivers that are ready take over. Until then the version
+before is the one in the plan: a change that does not come to its end is given up, and everything goes on as
+it was. A change under way is in the plan too, so that a controller that dies amid it goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.runs.assembly import budgeting_for
 from penstock.runs.changes import Preview, preview, producers, require_possible
 from penstock.runs.handover import Handover
 from penstock.runs.plan import Pending
-from penstock.runs.rehearsing import Rehearsing
+from penstock.runs.preparing import Preparing
 from penstock.spark.unit.plan import generated_sources
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.file import parse_topology
@@ -38,7 +39,8 @@ class Changing:
         self._run = run
         self._found: Preview | None = None
         self._since_s = 0.0
-        self._rehearsing: Rehearsing | None = None
+        self._preparing: Preparing | None = None
+        self._ready = False
         self._stuck = False
 
     @property
@@ -59,7 +61,7 @@ class Changing:
             if found.drains:
                 run.folder.write_plan(run.plan)
                 run.plane.note(
-                    f"a change is under way: {', '.join(found.drains)} finish what there is to read"
+                    f"a change is under way, for which {', '.join(found.drains)} will stop a moment"
                 )
             self.step()
         return found
@@ -71,29 +73,29 @@ class Changing:
             topology = parse_topology(pending.topology)
             found = self._found = preview(run.topology, topology, fed=run.plan.feed)
             self._since_s = run.clock.now_s()
-            if pending.rehearse:
-                self._rehearsing = Rehearsing(run, topology, pending.topology, found)
-                return
-            run.feed.pause({name for name, _ in found.ending if name in generated_sources(run.topology)})
+            # What is taken back has failed already, and nothing of it is worth waiting for.
+            self._ready = pending.back or not (found.restarts or found.renewals or found.starts)
+            # Where an earlier controller had come so far that somebody left, nobody waits longer than needed.
+            self._ready = self._ready or any(map(self._has_left, found.drains))
+            if self._ready:
+                self._hold_sources(found)
 
-    def step(self) -> None:
-        """Bring the change under way a step further; nothing where there is none."""
+    def step(self) -> bool:
+        """Bring the change under way a step further; whether the next version was taken up by it."""
         run, pending = self._run, self._run.plan.pending
         if pending is None:
-            return
+            return False
         if self._found is None:
             self.take_up()
-        if self._rehearsing is not None and not self._rehearsed(self._rehearsing):
-            return
-        pending = run.plan.pending
         found, fleet = self._found, run.running_controller().fleet
         assert found is not None
-        assert pending is not None
         topology, lives = parse_topology(pending.topology), fleet.units
+        if not self._ready and not self._prepared(topology, found, pending):
+            return False
         failed = {unit for unit in found.drains if lives[unit].state is UnitState.FAILED}
         if failed and not pending.back:
             self.give_up(f"unit {', '.join(sorted(failed))} failed before it had finished what there was")
-            return
+            return False
         done = {unit for unit in found.drains if self._has_left(unit)} | failed
         ready = {u for u in found.drains if producers(run.topology, u, found.ending) - failed <= done}
         fleet.drain(ready)
@@ -101,38 +103,42 @@ class Changing:
             # Not only at the next tick: everybody waits for it.
             run.plane.tell(unit, fleet.wanted(unit), run.clock.now_s())
         if done.issuperset(found.drains):
-            self._switch(topology, found, pending)
-        elif run.clock.now_s() - self._since_s > LONGEST_DRAIN_S:
+            return self._switch(topology, found, pending)
+        if run.clock.now_s() - self._since_s > LONGEST_DRAIN_S:
             waits = ", ".join(sorted(set(found.drains) - done))
             self.give_up(f"{waits} did not finish what there was within {LONGEST_DRAIN_S:.0f} s")
+        return False
 
-    def _rehearsed(self, rehearsing: Rehearsing) -> bool:
-        """Whether the rehearsal is over and nothing speaks against the change; else it is given up."""
-        run, pending = self._run, self._run.plan.pending
-        if pending is None or not rehearsing.step():
+    def _prepared(self, topology: Topology, found: Preview, pending: Pending) -> bool:
+        """Whether the next version is ready beside the one that runs; else the change may be given up."""
+        if self._preparing is None:
+            self._preparing = Preparing(self._run, topology, found, insists=pending.rehearse)
+        if not self._preparing.step():
             return False
-        self._rehearsing = None
-        if rehearsing.problem is not None:
-            self.give_up(rehearsing.problem)
+        if self._preparing.problem is not None:
+            self.give_up(self._preparing.problem)
             return False
-        run.plan = replace(run.plan, pending=replace(pending, rehearse=False))
-        run.folder.write_plan(run.plan)
-        self.take_up()
+        self._ready, self._since_s = True, self._run.clock.now_s()
+        self._hold_sources(found)
         return True
 
+    def _hold_sources(self, found: Preview) -> None:
+        """Let generated sources wait whose streams end."""
+        run = self._run
+        run.feed.pause({name for name, _ in found.ending if name in generated_sources(run.topology)})
+
     def _has_left(self, unit: str) -> bool:
-        drivers = self._run.drivers
         state = self._run.running_controller().fleet.units[unit].state
-        return state is UnitState.DRAINED or (not drivers.alive(unit) and drivers.is_drained(unit))
+        return state is UnitState.DRAINED or self._run.drivers.is_drained(unit)
 
     def give_up(self, problem: str) -> None:
         """Take the change under way back: everything goes on in the version there is."""
         run, pending, found = self._run, self._run.plan.pending, self._found
         if pending is None:
             return
-        if self._rehearsing is not None:
-            self._rehearsing.stop()
-            self._rehearsing = None
+        if self._preparing is not None:
+            self._preparing.stop()
+        self._preparing, self._ready = None, False
         run.plan = replace(run.plan, pending=None)
         run.folder.write_plan(run.plan)
         fleet, now_s = run.running_controller().fleet, run.clock.now_s()
@@ -144,8 +150,8 @@ class Changing:
         self._found = None
         run.plane.note(f"{pending.refusal}{problem}; the version before goes on")
 
-    def _switch(self, topology: Topology, found: Preview, pending: Pending) -> None:
-        """Everybody concerned has left: hand over the files, and start the next version."""
+    def _switch(self, topology: Topology, found: Preview, pending: Pending) -> bool:
+        """Everybody concerned has left: hand over the files and start the next version; whether it was."""
         run = self._run
         took_s = run.clock.now_s() - self._since_s
         handover = Handover(run.topology, topology, found, run.folder.units, run.plan.revision, run.bootstrap)
@@ -156,7 +162,7 @@ class Changing:
             if not self._stuck:
                 run.plane.note(f"files cannot be handed over yet, it is tried again: {error}")
             self._stuck = True
-            return
+            return False
         self._stuck = False
         anew = (*found.restarts, *found.renewals)
         run.plan = replace(run.plan.changed(topology, anew), pending=None)
@@ -167,8 +173,13 @@ class Changing:
         planned, revision = run.clusters.change(topology), run.plan.revision
         run.running_controller().change(planned, revision, anew, budgeting_for(topology))
         run.feed.change(topology)
-        self._found = None
+        preparing, self._preparing, self._ready, self._found = self._preparing, None, False, None
         for notice in notices:
             run.plane.note(notice)
         said = f"revision {revision}: {'; '.join(map(str, found.changes))} ({pending.reason})"
-        run.plane.note(said + (f"; drained in {took_s:.1f} s" if found.drains else ""))
+        said += f"; drained in {took_s:.1f} s" if found.drains else ""
+        if preparing is not None:
+            run.running_controller().needs_room(())
+            said += f"; {preparing.said()}" if preparing.said() else ""
+        run.plane.note(said)
+        return True

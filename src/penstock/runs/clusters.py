@@ -7,6 +7,7 @@ instances are scaled and metered. At any other site hosts come and go on this ma
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -64,6 +65,12 @@ class Clusters:
         """Go on with another version of the topology, at the same sites; as the loop plans with it."""
         self._topology = topology
         return self.planned()
+
+    def seeing(self, topology: Topology) -> Clusters:
+        """The same clusters for another version of the topology, at the same sites."""
+        other = copy.copy(self)
+        other._topology = topology
+        return other
 
     def providers(self) -> dict[str, Provider]:
         """The provider of each site, by the site's name."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
 from penstock.controller.status import Status
 from penstock.errors import ConfigurationError, PenstockError
@@ -36,8 +38,13 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """The durable record of the run."""
+        """The durable record of the run, where it is a file of the folder."""
         return self.root / "journal.sqlite"
+
+    def opened(self) -> Journal:
+        """The durable record of the run, wherever its plan says that it is."""
+        plan = self.plan()
+        return Journal(plan.journal or self.journal, plan.name)
 
     @property
     def log(self) -> Path:
@@ -97,6 +104,13 @@ class RunFolder:
         with contextlib.suppress(OSError, PenstockError):
             return from_json(Status, (self.root / "status.json").read_text())
         return None
+
+    def age_s(self) -> float:
+        """How long ago its controller last wrote what it does; endless where it never did."""
+        try:
+            return max(0.0, time.time() - (self.root / "status.json").stat().st_mtime)
+        except OSError:
+            return math.inf
 
     def write_result(self, result: RunResult) -> None:
         """Keep what the run came to: it is over."""

@@ -51,6 +51,8 @@ class RunPlan:
     """Whether the run has a broker of its own, and starts it again where it dies."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The user's own `spark.*` settings; they win."""
+    journal: str | None = None
+    """The URL of its journal; None where that is a file of its folder."""
     revision: int = 1
     """The version of the topology: counts up with each change while it runs."""
     revisions: Mapping[str, int] = field(default_factory=dict)

@@ -86,11 +86,11 @@ class Profile:
 def profile_of(folder: RunFolder) -> tuple[Topology, Profile]:
     """The topology and the profile of the run in a folder; ConfigurationError where there is none."""
     plan = folder.plan()
-    if not folder.journal.exists():
+    if plan.journal is None and not folder.journal.exists():
         raise ConfigurationError(f"expected the folder of a run on Spark, but {folder.root} has no journal")
     topology = plan.read_topology()
     feed = Feed(plan.name, topology, folder.units)
-    with Journal(folder.journal, plan.name) as journal:
+    with folder.opened() as journal:
         return topology, measured_profile(topology, journal, feed.started_s)
 
 

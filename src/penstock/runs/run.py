@@ -24,7 +24,7 @@ from penstock.controller.mode import Mode
 from penstock.controller.result import RunResult, result_of
 from penstock.controller.status import SourceStatus, Status, Watching
 from penstock.controller.upkeep import Upkeep
-from penstock.errors import ClusterError, ConfigurationError, PenstockError
+from penstock.errors import ClusterError, ConfigurationError, FencedError, PenstockError
 from penstock.fleet.limits import Limits
 from penstock.fleet.ports import Ground, Submission
 from penstock.fleet.units import UnitState
@@ -48,7 +48,7 @@ from penstock.spark.plane import SparkPlane
 from penstock.spark.unit.heartbeat import HeartbeatServer
 from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.query import taken_by
-from penstock.spark.unit.specification import UnitSpecification
+from penstock.spark.unit.specification import UnitSpecification, topology_text
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
@@ -97,13 +97,14 @@ class Run:
         self.feed = feed or Feed(plan.name, self.topology, folder.units, plan.duration_s, plan.code)
         self.progress = Progress(self.topology)
         self.drivers = Drivers(plan.name, folder.units)
-        self.plane = SparkPlane(units, self.drivers, self._specification, self.clock, self.progress.heard)
-        self.journal = Journal(folder.journal, plan.name)
+        self.plane = SparkPlane(units, self.drivers, self.specification, self.clock, self.progress.heard)
+        self.journal = Journal(plan.journal or folder.journal, plan.name)
         self._stack.callback(self.journal.close)
         self._upkeep = Upkeep(self.journal, self.clock, self.topology.loop.journal_s)
         self.controller: Controller | None = None
         self._watching: Watching | None = None
-        self._bootstrap = plan.bootstrap
+        self.bootstrap = plan.bootstrap
+        """The server the channels use, where they name none."""
         self._service_watch: ServiceWatch | None = None
         self._started_s = self.clock.now_s()
         self._done = 0
@@ -132,6 +133,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, FencedError):
+            return  # all of it is another controller's now
         self.stop()
 
     def start(self) -> None:
@@ -161,7 +164,7 @@ class Run:
                 host_start_s=host_start_s(self.topology),
             ),
         )
-        self._watching = Watching(self.controller, self.plan.name, str(self.folder.journal))
+        self._watching = Watching(self.controller, self.plan.name, self.journal.address)
         for life in self.controller.fleet.units.values():
             if life.state in _LIVES:
                 wanted = self.controller.fleet.wanted(life.name)
@@ -209,7 +212,8 @@ class Run:
             over = self.over()
 
         def ended() -> bool:
-            self.changing.step()  # some times a second, not only at every tick
+            if self.changing.step():  # some times a second, not only at every tick
+                after(self.tick())  # the next version is not kept waiting
             return over or self.told_to_stop or (stopped is not None and stopped())
 
         self.running_controller().run(math.inf, after, ended, tick=self.tick)
@@ -294,7 +298,7 @@ class Run:
         totals, now_s = self.progress.totals, self.clock.now_s()
         last = [unit.name for unit in self.topology.units if _has_sink(self.topology, unit.name)]
         ending = last or [unit.name for unit in self.topology.units_in_order[-1:]]
-        folders, bootstrap = self.folder.units, self._bootstrap
+        folders, bootstrap = self.folder.units, self.bootstrap
         return result_of(
             self.topology,
             self.journal,
@@ -334,21 +338,23 @@ class Run:
         assert self._watching is not None, "it is made with the controller"
         return self._watching
 
-    def _specification(self, submission: Submission) -> UnitSpecification:
+    def specification(self, submission: Submission, version: Topology | None = None) -> UnitSpecification:
+        """What a unit's driver shall run, in another version of the topology where one is given."""
+        clusters = self.clusters if version is None else self.clusters.seeing(version)
         return UnitSpecification(
             run=self.plan.name,
             unit=submission.unit,
             attempt=submission.attempt,
             revision=submission.revision,
-            topology=self.plan.topology,
-            master=self.clusters.manager(submission.unit).master_url,
+            topology=self.plan.topology if version is None else topology_text(version),
+            master=clusters.manager(submission.unit).master_url,
             folder=str(self.folder.root),
             wanted=submission.wanted,
             code=self.plan.code,
-            bootstrap=self._bootstrap,
-            settings={**self.clusters.settings(submission.unit), **self.plan.settings},
-            storage=self.clusters.storage(submission.unit),
-            environment=self.clusters.environment(submission.unit),
+            bootstrap=self.bootstrap,
+            settings={**clusters.settings(submission.unit), **self.plan.settings},
+            storage=clusters.storage(submission.unit),
+            environment=clusters.environment(submission.unit),
         )
 
     def _take_up(self, adopted: bool) -> None:
@@ -392,19 +398,14 @@ class Run:
         if self.plan.own_broker:
             own = service.own(self.plan.name, self.folder.root / service.name)
             self._stack.callback(own.stop)
-            self._bootstrap, revive, end = own.start(), own.revive, own.end
-        address = service.named or self._bootstrap
+            self.bootstrap, revive, end = own.start(), own.revive, own.end
+        address = service.named or self.bootstrap
         if address is not None:
             self._service_watch = ServiceWatch(service, address, revive or service.revival(address), end)
 
     def require_runnable(self, topology: Topology) -> None:
         """ConfigurationError where another version of the topology cannot be run here."""
         require_runnable(topology, self.folder.root)
-
-    @property
-    def bootstrap(self) -> str | None:
-        """The server the channels use, where they name none."""
-        return self._bootstrap
 
     def _require_healthy(self) -> None:
         """ClusterError where a unit cannot run, or not every unit ran in time."""

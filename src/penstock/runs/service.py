@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.controller.result import RunResult
 from penstock.controller.status import Status
-from penstock.errors import ClusterError, JournalUnavailableError, PenstockError
+from penstock.errors import ClusterError, FencedError, JournalUnavailableError, PenstockError
 from penstock.machine.processes import (
     ChildProcesses,
     end_orphans,
@@ -43,6 +43,8 @@ LASTED_S = 60.0
 """A controller that ran for so long had come up: it is not counted among those that did not."""
 COMING_UP_S = 300.0
 """How long a controller may take until its first tick."""
+EXIT_TAKEN_OVER = 76
+"""Exit code of a controller whose run another one has taken over: it leaves all of it to that one."""
 EXIT_AGAIN = 75
 """Exit code of a controller that could not go on for want of room or of its journal: it is tried again."""
 LONGEST_PAUSE_S = 30.0
@@ -64,6 +66,7 @@ def run_topology(
     settings: Mapping[str, str] | None = None,
     drain_s: float = DRAIN_S,
     feed: bool = True,
+    journal: str | None = None,
     watch: Callable[[Status], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
@@ -87,6 +90,7 @@ def run_topology(
         bootstrap=bootstrap,
         own_broker=own_broker,
         settings=dict(settings or {}),
+        journal=journal,
     )
     if earlier is not None:
         plan = plan.going_on(earlier)
@@ -136,6 +140,8 @@ def _watch(
             code = watched.exit_code("controller")
             if place.result() is not None:
                 return
+            if code == EXIT_TAKEN_OVER:
+                raise ClusterError(f"another controller has taken the run in {place.root} over")
             again = code is None or code < 0 or code == EXIT_AGAIN
             if not again or restarts >= MOST_RESTARTS:
                 raise ClusterError(f"the run ended with an error:\n{log_tail(place.log, 12)}")
@@ -178,12 +184,26 @@ class Pulse:
 
 
 def _await_earlier(name: str) -> None:
-    """Let what a killed watcher of the same run left behind end: its controller leaves by itself."""
-    earlier = [r for r in read_records() if r.group.startswith(name) and r.orphaned]
-    wait_until(lambda: not any(record.alive for record in earlier), LEAVING_S, poll_s=0.2)
-    ended = end_orphans()
+    """Let the controller of a killed watcher of the same run end: it ends the run in order by itself.
+
+    Where it was killed as well, its units, hosts and sources go on: the next controller adopts them.
+    """
+    own = [r for r in read_records() if r.group == name or r.group.startswith(f"{name}-")]
+    controllers = [r for r in own if r.group == f"{name}-controller" and r.orphaned]
+    wait_until(lambda: not any(record.alive for record in controllers), LEAVING_S, poll_s=0.2)
+    ended = end_orphans(keep={record.group for record in own if record not in controllers})
     if ended:
         LOG.warning("ended %d processes that a killed run had left behind", len(ended))
+
+
+def end_controller(place: RunFolder) -> None:
+    """Kill the controller and the watcher of a run that hang; its units, hosts and sources go on."""
+    group = f"{place.plan().name}-controller"
+    for record in [record for record in read_records() if record.group == group]:
+        for process in filter(None, (record.owner, record.process)):  # who would start it again goes first
+            if process.alive and process.pid != os.getpid():
+                os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda one=record: not one.alive, STOP_S, poll_s=0.05)  # type: ignore[misc]
 
 
 def told_by_signals() -> list[int]:
@@ -207,6 +227,10 @@ def main(arguments: list[str] | None = None) -> int:
             # Without its watcher nobody would ever end this run: leave in order.
             run.run(stopped=lambda: bool(told) or os.getppid() != watcher)
             result, last = run.result(), run.status()
+    except FencedError as error:
+        LOG.error("%s; this one leaves everything to it", error)
+        sys.stderr.flush()
+        os._exit(EXIT_TAKEN_OVER)  # nothing that would otherwise be stopped on leaving is its own any more
     except (OSError, JournalUnavailableError) as error:
         LOG.error("%s; the controller is started again", error)
         return EXIT_AGAIN

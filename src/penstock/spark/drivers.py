@@ -11,7 +11,10 @@ from penstock.machine.files import PRIVATE, written
 from penstock.machine.processes import ChildProcesses, log_tail
 from penstock.spark.unit.driver import DRAINED, EXIT_USELESS
 from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.preparing import PREPARED
 
+NEXT = "+next"
+"""Behind a unit's name: the process that is prepared to take it over."""
 ATTEMPT = "attempt"
 """The file in a unit's folder that says which attempt its driver process is."""
 
@@ -25,10 +28,16 @@ class Drivers:
 
     def adopt(self) -> list[str]:
         """Take over drivers that an earlier controller of the run left running; their units."""
-        return sorted(self._children.adopt())
+        found = self._children.adopt()
+        # Whoever prepared them is gone, and with it what they were told to become.
+        self._children.stop(*(name for name in found if name.endswith(NEXT)), grace_s=0.0)
+        return sorted(name for name in found if not name.endswith(NEXT))
 
-    def start(self, unit: str, attempt: int) -> None:
-        """Start this attempt at a unit; what an earlier one left behind is ended first."""
+    def start(self, unit: str, attempt: int, *, prepared: bool = False) -> None:
+        """Start this attempt at a unit; what an earlier one left behind is ended first.
+
+        With `prepared` it is the process that waits for it, where that one lives.
+        """
         if self.alive(unit) and self.attempt(unit) == attempt:
             return
         # What its process left behind (its Java) must be gone before another uses the checkpoint.
@@ -36,13 +45,37 @@ class Drivers:
         folder = self._folders.unit(unit)
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / DRAINED).unlink(missing_ok=True)
             written(folder / ATTEMPT, str(attempt), mode=PRIVATE)
         except OSError as error:
             raise ClusterError(f"unit {unit} cannot be started: {error}") from error
-        command = [
-            sys.executable, "-m", "penstock.spark.unit.driver", str(self._folders.root), unit, str(attempt),
-        ]  # fmt: skip
-        self._children.start(unit, command, log=self.log(unit))
+        if prepared and self._children.alive(unit + NEXT):
+            self._children.rename(unit + NEXT, unit)
+        else:
+            self._children.start(unit, self._command(unit, attempt), log=self.log(unit))
+
+    def prepare(self, unit: str) -> None:
+        """Start the process that shall take a unit over, beside the one that runs."""
+        self.dismiss(unit)
+        folder = self._folders.unit(unit)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / PREPARED).unlink(missing_ok=True)
+        except OSError as error:
+            raise ClusterError(f"unit {unit} cannot be prepared: {error}") from error
+        self._children.start(unit + NEXT, self._command(unit, 0), log=self.log(unit))
+
+    def dismiss(self, unit: str) -> None:
+        """End the process that was to take a unit over."""
+        self._children.stop(unit + NEXT, grace_s=0.0)
+
+    def preparing(self, unit: str) -> bool:
+        """Whether a process that shall take a unit over runs."""
+        return self._children.alive(unit + NEXT)
+
+    def _command(self, unit: str, attempt: int) -> list[str]:
+        root = str(self._folders.root)
+        return [sys.executable, "-m", "penstock.spark.unit.driver", root, unit, str(attempt)]
 
     def alive(self, unit: str) -> bool:
         """Whether a unit's driver runs."""

@@ -47,6 +47,8 @@ class SparkPlane:
         self._measured: dict[str, list[Measurement]] = {}
         self._notices: list[str] = []
         self._told_down: set[tuple[str, int]] = set()
+        self._prepared: dict[str, UnitSpecification] = {}
+        """By unit, what the process shall run that is prepared to take it over."""
 
     # --- the loop's three calls --------------------------------------------------------------------
 
@@ -57,7 +59,9 @@ class SparkPlane:
                 self._reports.pop(submission.unit, None)  # of the attempt that ends now
             self._submissions[submission.unit] = submission
             self._wanted[submission.unit] = submission.wanted
-        self._drivers.start(submission.unit, submission.attempt)
+            meant = self._prepared.get(submission.unit)
+        takes_over = meant is not None and meant.revision == submission.revision
+        self._drivers.start(submission.unit, submission.attempt, prepared=takes_over)
 
     def tell(self, unit: str, wanted: Wanted, now_s: float) -> None:
         """Keep what is wanted for the unit's next heartbeats."""
@@ -89,11 +93,30 @@ class SparkPlane:
         found += [self._gone(unit, now_s) for unit in down]
         return found, notices
 
+    # --- versions to come --------------------------------------------------------------------------
+
+    def prepare(self, specification: UnitSpecification) -> None:
+        """Start a process that shall take a unit over when this version of it is submitted."""
+        with self._lock:
+            self._prepared[specification.unit] = specification
+        self._drivers.prepare(specification.unit)
+
+    def dismiss(self, unit: str) -> None:
+        """End the process that was to take a unit over."""
+        with self._lock:
+            self._prepared.pop(unit, None)
+        self._drivers.dismiss(unit)
+
     # --- the drivers' side -------------------------------------------------------------------------
 
     def specification(self, unit: str, attempt: int) -> UnitSpecification:
-        """What a driver shall run; SupersededError where another attempt took its place."""
+        """What a driver shall run; SupersededError where another attempt took its place.
+
+        Attempt 0 is the one that is prepared: it gets its number when the unit's next version is submitted.
+        """
         with self._lock:
+            if attempt == 0:
+                return self._next(unit)
             submission = self._known(unit, attempt)
             return self._specification(replace(submission, wanted=self._wanted[unit]))
 
@@ -126,6 +149,17 @@ class SparkPlane:
             self._notices.append(notice)
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _next(self, unit: str) -> UnitSpecification:
+        meant, submission = self._prepared.get(unit), self._submissions.get(unit)
+        if meant is None:
+            raise SupersededError(f"nobody prepares another version of unit {unit}")
+        if submission is None or submission.revision != meant.revision:
+            return meant
+        if self._drivers.attempt(unit) != submission.attempt or self._drivers.preparing(unit):
+            return meant  # the one before it is being ended
+        del self._prepared[unit]
+        return self._specification(replace(submission, wanted=self._wanted[unit]))
 
     def _known(self, unit: str, attempt: int) -> Submission:
         submission = self._submissions.get(unit)

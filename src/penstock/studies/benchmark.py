@@ -111,7 +111,7 @@ def benchmark_spark(
     if not began:
         raise ConfigurationError(f"the run in {folder} ended before its sources began")
     place = RunFolder(folder)
-    with Journal(place.journal, place.plan().name) as journal:
+    with place.opened() as journal:
         return found_in(Record(stairs, journal), plan, began[0], "spark")
 
 

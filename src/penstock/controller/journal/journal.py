@@ -91,6 +91,11 @@ class Journal:
         if 0 < self._database.found_version < VERSION:
             self._tell_migration(self._database.found_version)
 
+    @property
+    def address(self) -> str:
+        """Where it is, without a password."""
+        return self._database.address.removeprefix("sqlite:///")
+
     # -- writing ---------------------------------------------------------------------------------
 
     def claim(self) -> int:
@@ -111,6 +116,18 @@ class Journal:
             epoch = int(connection.execute(mine).scalar_one())
         self._epoch, self._written = epoch, 0
         return epoch
+
+    def claimed(self) -> tuple[int, int] | None:
+        """The epoch of the run's newest claim and its number of transactions; None where there is none."""
+        query = sa.select(CLAIMS.c.epoch, CLAIMS.c.written).where(CLAIMS.c.run == self.run)
+        with self._database.reading() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (int(row.epoch), int(row.written))
+
+    def beat(self) -> None:
+        """Write that whoever claimed the run is there, and nothing else; FencedError where another is."""
+        with self._writing():
+            pass
 
     def record(self, tick: TickRecord) -> None:
         """Put a tick on record in one transaction; its allowed actions as intended."""

@@ -4,7 +4,8 @@ Started by the plane as `python -m penstock.spark.unit.driver RUN_FOLDER UNIT AT
 what to run, goes on from its checkpoint whenever it is started again, obeys what answers its heartbeats, and
 leaves with code 3 where starting again would not help (an operator throws and shall stop the unit), and with
 code 4 where another attempt at its unit has taken its place. Told to drain, it finishes all there is to read,
-notes that down in its folder and leaves: its checkpoint then ends with a finished batch.
+notes that down in its folder and leaves: its checkpoint then ends with a finished batch. Attempt 0 is one
+that is prepared for its unit's next version (`preparing`) and gets its number when it takes over.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from penstock.spark.unit.faults import OperatorError, Skipped, decide
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.heartbeat import HEARTBEAT_S, HeartbeatClient, SupersededError
 from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.preparing import await_turn, prepare
 from penstock.spark.unit.query import UnitQuery
 from penstock.spark.unit.specification import UnitSpecification
 from penstock.topology.model import Topology
@@ -62,6 +64,8 @@ LONGEST_PAUSE_S = 10.0
 LONGEST_MEASURING_S = 5.0
 """Spark keeps its last 400 progress events: half a minute of the quickest batches."""
 WAIT_FOR_CONTROLLER_S = 60.0
+LOOK_S = 0.2
+"""How often it is looked whether something else is wanted of a query that runs."""
 
 
 def executor_shape(topology: Topology, unit: str) -> ExecutorShape:
@@ -148,6 +152,23 @@ class UnitDriver:
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
+    def ready(self, spark: SparkSession) -> int | None:
+        """Make ready to take the unit over, and wait until it is so; an exit code where it never is."""
+        executors = ExecutorControl(spark)
+        if scalability(spark).possible:
+            executors.take_over()
+        found = prepare(spark, executors, self.specification)
+        if found.problem is not None:
+            LOG.error("%s", found.problem)
+            return EXIT_USELESS
+        try:
+            self.specification = await_turn(self._client)
+        except PenstockError as error:
+            LOG.warning("%s; this one was not needed", error)
+            return EXIT_SUPERSEDED
+        self._wanted = self.specification.wanted
+        return None
+
     @property
     def _over(self) -> bool:
         return self._wanted.stop or self._superseded
@@ -155,6 +176,11 @@ class UnitDriver:
     def run(self) -> int:
         """Start session and query, obey, and end; gives back the process's exit code."""
         spark = start_unit_session(self.specification, self.topology)
+        useless = self.ready(spark) if self.specification.prepare else None
+        if useless is not None:
+            with contextlib.suppress(Exception):
+                spark.stop()
+            return useless
         skipped = Skipped(self.folders.dead_letters(self.unit))
         query = UnitQuery(
             spark, self.topology, self.unit, self.folders, self.specification.bootstrap, skipped.ids(),
@@ -175,10 +201,12 @@ class UnitDriver:
             heart.join(2 * HEARTBEAT_S + 3)
             with contextlib.suppress(Exception):
                 query.clean()
+            if self._drained and not self._superseded:
+                # From here on nothing of the unit is touched: whoever waits for it need not wait for Java.
+                mark = str(self.specification.attempt)
+                written(self.folders.unit(self.unit) / DRAINED, mark, durable=True)
             with contextlib.suppress(Exception):
                 spark.stop()
-        if self._drained and not self._superseded:
-            written(self.folders.unit(self.unit) / DRAINED, str(self.specification.attempt), durable=True)
         return EXIT_SUPERSEDED if self._superseded else code
 
     def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
@@ -190,7 +218,7 @@ class UnitDriver:
                 running = query.start(drain=draining)
                 self._say(UnitState.RUNNING)
                 while not self._over and self._wanted.drain is draining:
-                    if running.awaitTermination(0.5):
+                    if running.awaitTermination(LOOK_S):
                         self._drained = draining
                         break
                 running.stop()

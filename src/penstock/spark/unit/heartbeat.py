@@ -275,6 +275,20 @@ class HeartbeatClient:
             if wait(0.5):
                 raise ClusterError(f"no controller told unit {self._unit} what to run; see {self._file}")
 
+    def turn(self) -> UnitSpecification | None:
+        """What a prepared driver shall run, once it is its turn; None while it waits or nobody answers."""
+        answer = self._ask(f"/units/{self._unit}/{self._attempt}", None)
+        found = None if answer is None else from_json(UnitSpecification, answer)
+        if found is None or found.prepare:
+            return None
+        self._attempt = found.attempt
+        return found
+
+    @property
+    def away(self) -> bool:
+        """Whether the controller did not answer the last time."""
+        return self._away or self._address is None
+
     def send(self, report: UnitReport) -> Wanted | None:
         """The controller's answer to a report; None where it cannot be reached."""
         self._number += 1

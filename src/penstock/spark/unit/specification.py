@@ -36,6 +36,9 @@ class UnitSpecification:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that have to be set before its Java starts, such as HADOOP_CONF_DIR."""
 
+    prepare: bool = False
+    """Whether it shall be ready to take its unit over, and wait until it is told to."""
+
     def read_topology(self) -> Topology:
         """The topology it is a unit of."""
         return parse_topology(self.topology)
