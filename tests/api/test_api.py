@@ -75,8 +75,18 @@ EVERY = [
     ("GET", f"{BASE}/shop/events"), ("GET", f"{BASE}/shop/streams"), ("GET", f"{BASE}/shop/lookups"),
     ("GET", OFFICE), ("PUT", OFFICE), ("DELETE", OFFICE), ("POST", f"{OFFICE}/done"),
     ("GET", f"{BASE}/shop/lookups/prices"), ("PUT", f"{BASE}/shop/lookups/prices"),
+    ("GET", f"{BASE}/shop/budgets"), ("PUT", f"{BASE}/shop/budgets"),
+    ("POST", f"{BASE}/shop/budgets/first/cost"), ("GET", "/api/v1/budgets"), ("PUT", "/api/v1/budgets"),
+    ("DELETE", "/api/v1/budgets"), ("POST", "/api/v1/budgets/distribute"),
 ]  # fmt: skip
-NAMED = {"name": "shop", "table": "tick", "operator": "read", "subscriber": "office", "lookup": "prices"}
+NAMED = {
+    "name": "shop",
+    "table": "tick",
+    "operator": "read",
+    "subscriber": "office",
+    "lookup": "prices",
+    "unit": "first",
+}
 
 
 def test_the_list_above_is_every_way_in(client: TestClient) -> None:

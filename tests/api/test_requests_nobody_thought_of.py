@@ -30,7 +30,7 @@ APP = create_app(RUNS)
 TOKEN = {"Authorization": f"Bearer {RUNS.token}"}
 SCHEMA = schemathesis.openapi.from_dict(APP.openapi())
 SCHEMA.app = APP
-ENDPOINTS = 17
+ENDPOINTS = 24
 ASKED = max(1, int(os.environ.get("PENSTOCK_REQUESTS", "180")) // ENDPOINTS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -14,13 +15,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from penstock.api import answers, pages, streams
+from penstock.api import answers, budgets, pages, streams
 from penstock.api.places import Place, Served
 from penstock.api.runs import Runs
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.runs import commands
 from penstock.runs.applying import StaleError, applied, require_running
 from penstock.runs.changes import preview
+from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
 from penstock.runs.known import known_names
 from penstock.topology.file import parse_topology
@@ -55,16 +57,28 @@ def create_app(runs: Runs) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        lifespan=pages.closing,
+        lifespan=_living,
     )
     app.state.runs, app.state.token = runs, runs.token
     app.state.pages = pages.Pages(runs)
+    app.state.coordinator = Coordinator(runs.root)
     _translate_errors(app)
     _guard(app)
     app.include_router(ROUTER)
     app.include_router(streams.ROUTER)
+    app.include_router(budgets.ROUTER)
     app.include_router(pages.ROUTER)  # after the API's: it has a place for every address
     return app
+
+
+@asynccontextmanager
+async def _living(app: FastAPI) -> AsyncIterator[None]:
+    """Budgets are coordinated while the application lives, and runs are followed by nobody after it."""
+    coordinator: Coordinator = app.state.coordinator
+    coordinator.start()
+    async with pages.closing(app):
+        yield
+    coordinator.stop()
 
 
 @ROUTER.get("/openapi.json", include_in_schema=False)

@@ -236,12 +236,14 @@ def distribute(
     costs: Mapping[str, CostFunction] | None = None,
     fixed_s: Mapping[str, float] | None = None,
     overhead_s: float = 0.0,
+    kept_s: Mapping[str, float] | None = None,
 ) -> Distribution:
     """Budgets by unit for the topology's bounds; unlike `solve` it always has an answer for a running system.
 
     A unit beyond its capacity is budgeted as if nearly full. Where a bound is out of reach, the smallest
     that works is distributed instead. A unit whose cost function does not answer keeps its last budget, or
-    its SLO where it has had none. The notes say all of it.
+    its SLO where it has had none. The notes say all of it. `kept_s` are last budgets of which no distribution
+    is remembered.
     """
     notes: list[str] = []
     able: dict[str, Load] = {}
@@ -258,7 +260,7 @@ def distribute(
     problem = problem_of(
         topology, loads=able, step_s=step_s, overhead_s=overhead_s, costs=costs, fixed_s=fixed_s
     )
-    slos_s = {unit.name: topology.unit_slo_s(unit.name) for unit in topology.units}
+    slos_s = {unit.name: topology.unit_slo_s(unit.name) for unit in topology.units} | dict(kept_s or {})
     while True:
         try:
             solution = solve(

@@ -52,7 +52,9 @@ class RemoteCost(CostFunction):
         retries: int = 2,
         wait_s: float = 0.1,
         fee_per_call: float = 0.0,
+        token: str | None = None,
     ) -> None:
+        """`token` is shown to the provider with every request, where it wants one."""
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError(f"a remote cost function needs a URL beginning with http, got {url!r}")
         if not timeout_s > 0 or retries < 0 or wait_s < 0 or not fee_per_call >= 0:
@@ -67,6 +69,9 @@ class RemoteCost(CostFunction):
         self._retries = retries
         self._wait_s = wait_s
         self._answers: dict[float, float] = {}
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def __repr__(self) -> str:
         return f"RemoteCost({self.url!r})"
@@ -108,7 +113,7 @@ class RemoteCost(CostFunction):
         request = urllib.request.Request(
             self.url,
             data=json.dumps({"latency_s": latency_s}).encode(),
-            headers={"Content-Type": "application/json"},
+            headers=self._headers,
         )
         with _OPENER.open(request, timeout=self._timeout_s) as answer:
             content = self._content(answer, time.monotonic() + self._timeout_s)

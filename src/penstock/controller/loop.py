@@ -98,6 +98,7 @@ class Controller:
         self._last_decided_s: float | None = None
         self.mode = self._mode_kept = Mode.of(topology)
         self._asked: list[Action] = []
+        self._given_budgets: NewBudgets | None = None
         self._held: frozenset[str] = frozenset()
         """Hosts that are kept although nothing the fleet knows of is on them."""
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
@@ -154,9 +155,9 @@ class Controller:
 
         decided = self._unsaid is None and self._is_time(now_s)
         verdicts = self._unfinished_releases(now_s) + self._what_was_asked(now_s)
-        new_budgets: NewBudgets | None = None
+        new_budgets, self._given_budgets = self._given_budgets, None
         if decided:
-            new_budgets = self._rebudget(now_s)
+            new_budgets = self._rebudget(now_s) or new_budgets
             verdicts += self._decide(now_s)
             self._last_decided_s = now_s
         deployment = self.fleet.deployment()
@@ -267,6 +268,11 @@ class Controller:
     def ask(self, action: Action) -> None:
         """Have an action of somebody outside done at the next tick, as far as the guards let it pass."""
         self._asked.append(action)
+
+    def give_budgets(self, budgets_s: Mapping[str, float], reason: str) -> None:
+        """Have units keep these latencies from the next tick on."""
+        self.state.budgets |= {u: s for u, s in budgets_s.items() if u in self.topology.unit_by_name}
+        self._given_budgets = NewBudgets(dict(self.state.budgets), reason)
 
     def make_room(self, units: Sequence[str], topology: Topology, reason: str) -> None:
         """Have room for one instance more of each of these units, as they are in a version to come.

@@ -9,7 +9,8 @@ import getpass
 import logging
 import time
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.errors import ConfigurationError, PenstockError
@@ -28,6 +29,8 @@ APPLY = "apply"
 """Go on with another version of the topology: what `penstock apply` says."""
 LOOKUP = "lookup"
 """A look-up has a further version: for the record, for whoever looks it up sees it by itself."""
+BUDGET = "budget"
+"""Units have to keep these latencies from now on."""
 _ABOUT = {"drain": "host", "move": "instance", "restart": "unit", LOOKUP: "look-up"}
 
 
@@ -50,11 +53,13 @@ class Command:
     """Whether a change may lose state that cannot be kept."""
     rehearse: bool = False
     """Whether a change is tried on records that are there before anybody stops."""
+    budgets_s: Mapping[str, float] = field(default_factory=dict)
+    """Latency budgets, by unit."""
     id: str = ""
     """Tells it apart from others, for whoever waits for the answer."""
 
     def __post_init__(self) -> None:
-        if self.kind not in (*KINDS, APPLY, LOOKUP):
+        if self.kind not in (*KINDS, APPLY, LOOKUP, BUDGET):
             raise ConfigurationError(f"expected a command out of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind in _ABOUT and not self.subject:
             raise ConfigurationError(f"{self.kind} needs the name of its {_ABOUT[self.kind]}")

@@ -34,6 +34,8 @@ def obey(run: Run) -> None:
             run.told_to_stop = True
         elif command.kind == commands.LOOKUP:
             continue
+        elif command.kind == commands.BUDGET:
+            controller.give_budgets(command.budgets_s, reason)
         elif command.kind == "finish":
             run.feed.finish()
         elif command.kind in MODES:

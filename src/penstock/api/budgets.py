@@ -1,0 +1,157 @@
+"""Latency budgets over HTTP: what a budget would cost, budgets handed out, and who coordinates them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from pydantic import BaseModel, Field, StringConstraints
+
+from penstock.api.answers import Mistakes, Reason, Strict, Text
+from penstock.api.places import Place
+from penstock.errors import ConfigurationError
+from penstock.runs import commands
+from penstock.runs.applying import require_running
+from penstock.runs.coordinating import (
+    EVERY_S,
+    Coordination,
+    Coordinator,
+    Handed,
+    Member,
+    budgets_of,
+    cost_of,
+    finite,
+)
+
+ROUTER = APIRouter(prefix="/api/v1")
+UnitName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+
+
+class Asked(Strict):
+    """A budget whose cost is asked for."""
+
+    latency_s: Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Answered(BaseModel):
+    """What it costs an hour; null where it cannot be kept."""
+
+    cost: float | None
+
+
+class Given(Strict):
+    """Budgets for units of a run."""
+
+    budgets_s: dict[UnitName, Seconds] = Field(max_length=10_000)
+    reason: Reason = ""
+
+
+class Budgets(BaseModel):
+    """The latency units have to keep."""
+
+    budgets_s: dict[str, float]
+
+
+class MemberRun(Strict):
+    """Where a unit is."""
+
+    run: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=1000)] = Field(
+        description="The address of its run, such as http://host:8765/api/v1/runs/shop."
+    )
+    token: Annotated[str, StringConstraints(max_length=500, pattern=r"^[!-~]*$")] = Field(
+        description="Its service's token."
+    )
+
+
+class Coordinated(Strict):
+    """A topology whose bounds this service distributes over the runs of several."""
+
+    topology: Text
+    members: dict[UnitName, MemberRun] = Field(max_length=10_000)
+    every_s: float = Field(EVERY_S, ge=1, le=1e9, description="How often they are distributed.")
+
+
+class Distributed(BaseModel):
+    """What the last distribution came to."""
+
+    budgets_s: dict[str, float]
+    reason: str = ""
+    silent: dict[str, str] = Field(default={}, description="Units that kept their last budget, and why.")
+    requests: int = 0
+    problem: str | None = Field(None, description="Why nothing was handed out.")
+
+
+def _coordinator(request: Request) -> Coordinator:
+    found: Coordinator = request.app.state.coordinator
+    return found
+
+
+Coordinating = Annotated[Coordinator, Depends(_coordinator)]
+
+
+@ROUTER.post("/runs/{name}/budgets/{unit}/cost")
+def cost(place: Place, unit: Annotated[str, Path(max_length=200)], asked: Asked) -> Answered:
+    """What a unit would cost an hour at a latency budget, by its load now."""
+    return Answered(cost=finite(cost_of(place, unit, asked.latency_s)))
+
+
+@ROUTER.get("/runs/{name}/budgets")
+def budgets(place: Place) -> Budgets:
+    """The latency every unit of a run has to keep now."""
+    return Budgets(budgets_s=budgets_of(place))
+
+
+@ROUTER.put("/runs/{name}/budgets", status_code=202)
+def give(place: Place, given: Given) -> Mistakes:
+    """Give units their budgets; they keep them until they are given others."""
+    require_running(place)
+    topology = place.plan().read_topology()
+    if topology.latency_bounds:
+        raise ConfigurationError(f"topology {topology.name} distributes latency bounds of its own")
+    unknown = sorted(set(given.budgets_s) - set(topology.unit_by_name))
+    if unknown:
+        raise ConfigurationError(f"there is no unit {', '.join(unknown)}")
+    command = commands.Command(commands.BUDGET, given.reason, by="the API", budgets_s=given.budgets_s)
+    commands.put(place.commands, command)
+    return Mistakes(errors=[])
+
+
+@ROUTER.get("/budgets")
+def coordinated(coordinator: Coordinating) -> Distributed:
+    """The budgets this service handed out last."""
+    given = coordinator.coordination
+    if given is None:
+        raise ConfigurationError("nothing is coordinated")
+    return _told(coordinator.handed or Handed(given.budgets_s))
+
+
+@ROUTER.put("/budgets", status_code=202)
+def coordinate(coordinator: Coordinating, wish: Coordinated) -> Mistakes:
+    """Distribute a topology's bounds from now on over the runs of several services."""
+    members = {unit: Member(member.run.rstrip("/"), member.token) for unit, member in wish.members.items()}
+    coordinator.set(Coordination(wish.topology, members, wish.every_s))
+    return Mistakes(errors=[])
+
+
+@ROUTER.post("/budgets/distribute")
+def distribute(coordinator: Coordinating) -> Distributed:
+    """Ask every unit, distribute and hand out, now."""
+    return _told(coordinator.distribute())
+
+
+@ROUTER.delete("/budgets")
+def coordinate_no_more(coordinator: Coordinating) -> Mistakes:
+    """Distribute nothing any more; the budgets that were handed out stay."""
+    coordinator.clear()
+    return Mistakes(errors=[])
+
+
+def _told(handed: Handed) -> Distributed:
+    return Distributed(
+        budgets_s=dict(handed.budgets_s),
+        reason=handed.reason,
+        silent=dict(handed.silent),
+        requests=handed.requests,
+        problem=handed.problem,
+    )
