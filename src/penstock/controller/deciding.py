@@ -85,7 +85,8 @@ def room_for(view: View, units: Sequence[str], reason: str) -> tuple[list[str], 
         if host is not None:
             plan.start_on(unit, host, reason)  # so that the next one does not count on the same room
             hosts.append(host)
-    return hosts, [action for action in plan.actions if isinstance(action, LeaseHost)]
+    # Nobody's: a unit that may have one instance only still has room beside it for the one that follows.
+    return hosts, [replace(action, unit=None) for action in plan.actions if isinstance(action, LeaseHost)]
 
 
 def keeping(verdicts: tuple[Verdict, ...], hosts: Collection[str]) -> tuple[Verdict, ...]:

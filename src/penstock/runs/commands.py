@@ -52,7 +52,7 @@ class Command:
     give_up_state: bool = False
     """Whether a change may lose state that cannot be kept."""
     rehearse: bool = False
-    """Whether a change is tried on records that are there before anybody stops."""
+    """Whether a change is given up where it cannot be tried on records that are there."""
     budgets_s: Mapping[str, float] = field(default_factory=dict)
     """Latency budgets, by unit."""
     id: str = ""

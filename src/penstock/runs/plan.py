@@ -26,7 +26,7 @@ class Pending:
     give_up_state: bool = False
     """Whether state that cannot be kept may be lost."""
     rehearse: bool = False
-    """Whether its units are to be tried on records that are there before anybody stops."""
+    """Whether it is given up where its units cannot be tried on records that are there."""
     back: bool = False
     """Whether it takes back a version in which units failed."""
 
