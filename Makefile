@@ -78,7 +78,7 @@ build/vcsim: tests/providers/fakes/vcsim/main.go tests/providers/fakes/vcsim/go.
 	@mkdir -p build
 	@cd $(<D) && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ .
 
-sites: $(STAMP) ## changes of every kind to a running topology by the API; ARGS="--quick" for a short choice
+sites: $(STAMP) ## changes of every kind to a running topology by the API; ARGS="--part light" for one part
 	@$(BIN)/python -m benchmarks.sites $(ARGS)
 
 clouds: $(STAMP) ## every provider against the contract, and 1,000 hosts at a slow API; to build/clouds.json

@@ -45,7 +45,9 @@ class Wish(Strict):
     reason: Reason = ""
     revision: int | None = Field(None, ge=1, le=2**31, description="The version it was written for.")
     give_up_state: bool = Field(False, description="Do it although state is lost that cannot be kept.")
-    rehearse: bool = Field(False, description="Give it up where it cannot be tried on records that are there.")
+    rehearse: bool = Field(
+        False, description="Give it up where it cannot be tried on records that are there."
+    )
 
 
 class Told(Strict):

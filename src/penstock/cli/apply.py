@@ -26,7 +26,8 @@ def apply(
         bool, typer.Option("--give-up-state", help="Do it although state is lost that cannot be kept.")
     ] = False,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Give it up where it cannot be tried on records that are there.")
+        bool,
+        typer.Option("--rehearse", help="Give it up where it cannot be tried on records that are there."),
     ] = False,
 ) -> None:
     """Go on with another version of a topology while it runs, nothing lost.

@@ -29,6 +29,7 @@ from penstock.fleet.ports import SeenInstance, UnitReport
 from penstock.fleet.units import UnitState
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
+from penstock.machine.priority import go_first_again, let_others_go_first
 from penstock.machine.secrets import log_redacted, redacted
 from penstock.spark.gateway.executors import ExecutorControl, scalability
 from penstock.spark.gateway.slots import ExecutorSlots
@@ -166,6 +167,7 @@ class UnitDriver:
         except PenstockError as error:
             LOG.warning("%s; this one was not needed", error)
             return EXIT_SUPERSEDED
+        go_first_again()
         self._wanted = self.specification.wanted
         return None
 
@@ -378,6 +380,8 @@ def main(arguments: list[str] | None = None) -> int:
     except SupersededError as error:
         LOG.error("%s; this one ends", error)
         return EXIT_SUPERSEDED
+    if specification.prepare:
+        let_others_go_first()  # before Java starts: it inherits that
     os.environ.update(specification.environment)
     if specification.code is not None:
         sys.path.insert(0, specification.code)
