@@ -77,7 +77,10 @@ class SparkPlane:
 
     def reports(self, now_s: float) -> tuple[Sequence[UnitReport], Sequence[str]]:
         """What drivers said since the last call, and which of them are gone."""
-        gone = [unit for unit in tuple(self._submissions) if not self._drivers.alive(unit)]
+        # An attempt that an earlier controller did not get to start is not gone: it is about to be started,
+        # and the marks in its unit's folder are those of the attempt before.
+        begun = [u for u, s in tuple(self._submissions.items()) if self._drivers.attempt(u) == s.attempt]
+        gone = [unit for unit in begun if not self._drivers.alive(unit)]
         with self._lock:
             for unit in [unit for unit in gone if unit not in self._units]:
                 del self._submissions[unit]  # it was told to end
