@@ -17,9 +17,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from faults import plain
 from faults.campaign import Round, Surroundings, drawn, load, run_round, save
 from faults.kinds import KINDS
-from faults.report import figures, write_page
+from faults.report import figures, table, write_page
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import print_figures, write_figures
 from penstock.spark.training import ensure_archive
@@ -102,6 +103,8 @@ def _report(rounds: Sequence[Round], build: Path) -> None:
     found = figures(rounds, build)
     write_figures(found, build / "faults.json")
     write_page(rounds, found, build / "faults.html")
+    outcomes = [outcome for one in rounds for outcome in one.outcomes]
+    (build / "faults" / "kinds.md").write_text(table(outcomes, plain.known(build)))
     print_figures(found, "faults")
 
 

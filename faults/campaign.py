@@ -377,7 +377,7 @@ def _units(span_s: float) -> int:
 
 def _keep(ground: Ground, number: int) -> None:
     """Keep logs and small files of a round that went wrong."""
-    target = Path("build") / "faults" / f"round-{number}"
+    target = Path("build") / "faults" / f"round-{ground.channel}-{number}"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for pattern in (

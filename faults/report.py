@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from faults import plain
@@ -92,10 +95,59 @@ def _s(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def medians(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """The median time until processing again, by kind."""
-    found: dict[str, list[float]] = {}
-    for o in outcomes:
-        if o.processing_after_s is not None:
-            found.setdefault(o.kind, []).append(o.processing_after_s)
-    return {kind: statistics.median(times) for kind, times in found.items()}
+@dataclass(frozen=True, slots=True)
+class OfKind:
+    """What became of all faults of one kind."""
+
+    kind: str
+    count: int
+    noticed: str
+    """What was told first, most often; empty where nothing had to be told."""
+    noticed_after_s: float | None
+    processing_after_s: float | None
+    whole_after_s: float | None
+    healed: str
+    """What healed it, most often."""
+
+
+def by_kind(outcomes: Sequence[Outcome]) -> list[OfKind]:
+    """The medians of each kind, with the words that came most often."""
+    found = []
+    for kind in sorted({o.kind for o in outcomes}):
+        of_kind = [o for o in outcomes if o.kind == kind and not o.problem]
+        if of_kind:
+            found.append(
+                OfKind(
+                    kind,
+                    len(of_kind),
+                    _most_often(o.noticed for o in of_kind),
+                    _median(o.noticed_after_s for o in of_kind if o.noticed),
+                    _median(o.processing_after_s for o in of_kind),
+                    _median(o.whole_after_s for o in of_kind),
+                    _most_often(o.healed.partition("; ")[0] for o in of_kind),
+                )
+            )
+    return found
+
+
+def _most_often(words: Iterable[str]) -> str:
+    counted = Counter(re.sub(r"\d+", "#", text) for text in words if text)
+    return counted.most_common(1)[0][0] if counted else ""
+
+
+def _median(values_s: Iterable[float | None]) -> float | None:
+    known = [value_s for value_s in values_s if value_s is not None]
+    return statistics.median(known) if known else None
+
+
+def table(outcomes: Sequence[Outcome], beside: Mapping[str, str]) -> str:
+    """The kinds as a table in Markdown, with plain Spark's times where they were measured."""
+    lines = [
+        "| kind | times | first told | after, s | processing again, s | whole, s | healed by | plain Spark |",
+        "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    for k in by_kind(outcomes):
+        cells = (k.kind, k.count, k.noticed or "–", _s(k.noticed_after_s), _s(k.processing_after_s),
+                 _s(k.whole_after_s), k.healed, beside.get(k.kind, "–"))  # fmt: skip
+        lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from faults.campaign import Outcome, Round, drawn
 from faults.kinds import KINDS
-from faults.report import figures
+from faults.report import by_kind, figures, table
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("kill executor", "journal locked", "freeze controller short")
@@ -37,6 +37,21 @@ def test_a_skipped_fault_is_not_counted_and_a_lost_record_is_not_hidden():
     assert found["records lost"].holds is False
     assert Round(1, "files", [done, skipped]).clean
     assert not Round(1, "files", [done, skipped], lost=1).clean
+
+
+def test_the_kinds_are_told_with_what_came_most_often_and_their_medians():
+    told = [
+        Outcome(
+            n, "kill driver", "files", "", 0.0, after_s, after_s, f"first-{n} was lost", 1.0, "first anew; a"
+        )
+        for n, after_s in enumerate((3.0, 9.0, 5.0))
+    ]
+    (found,) = by_kind([*told, Outcome(4, "kill driver", "files", "", 0.0, problem="skipped: none")])
+
+    assert (found.count, found.processing_after_s, found.noticed) == (3, 5.0, "first-# lost")
+    assert "| kill driver | 3 | first-# lost | 1.0 | 5.0 | 5.0 | first anew | 7 s |" in table(
+        told, {"kill driver": "7 s"}
+    )
 
 
 @pytest.mark.spark
