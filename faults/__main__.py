@@ -17,10 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyspark
+
 from faults import plain
 from faults.campaign import Round, Surroundings, drawn, load, run_round, save
 from faults.kinds import KINDS
 from faults.report import figures, table, write_page
+from penstock.channels.kafka_jars import broker_jars, connector_jars
+from penstock.machine.folders import cache_folder
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import print_figures, write_figures
 from penstock.spark.training import ensure_archive
@@ -47,8 +51,12 @@ def main() -> int:
     unknown = sorted(set(given.only) - {kind.name for kind in KINDS})
     if unknown:
         parser.error(f"unknown kind {', '.join(unknown)}; known: {', '.join(kind.name for kind in KINDS)}")
-    _own_network()
     channels = [given.channel] if given.channel else ["files", "kafka"]
+    if "kafka" in channels:
+        # While the machine's network is still there; the campaign's own reaches no repository.
+        connector_jars(cache_folder("jars"), pyspark.__version__)
+        broker_jars(cache_folder("jars"))
+    _own_network()
     share = -(-given.count // len(channels))
     states = {
         c: given.build / "faults" / f"{_named(given.seed, given.only)}-{c}.json" for c in ("files", "kafka")

@@ -8,7 +8,6 @@ import random
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from faults.ground import SILENCE_S, UNITS, Ground
 from faults.proxy import between
 from penstock.machine.processes import wait_until
 from penstock.spark.checkpoints import Checkpoint
+from penstock.spark.unit.heartbeat import HEARTBEAT_S, TIMEOUT_S
 
 
 @dataclass
@@ -205,12 +205,16 @@ def _heartbeats(how: str, hold_s: float) -> Callable[[Ground, random.Random], In
         pid = ground.pid("controller")
         if pid is None:
             raise NotNowError("the controller")
-        undo = between(ground.folder, how, rng)
-        # Drivers ask for the address anew once the controller did not answer.
+        came: list[None] = []
+        undo = between(ground.folder, how, rng, lambda: came.append(None))
+        # Drivers ask for the address anew once the controller did not answer: no beat of theirs may pass.
         controller = psutil.Process(pid)
         controller.suspend()
-        time.sleep(3.3)
+        wait_until(lambda: len(came) >= len(UNITS), TIMEOUT_S + 2 * HEARTBEAT_S, poll_s=0.05)
         controller.resume()
+        if not came:
+            undo()
+            raise NotNowError("heartbeat that could be kept back")
         return Injected(f"heartbeats {how} for {hold_s:g} s", hold_s, undo)
 
     return do

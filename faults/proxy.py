@@ -19,8 +19,13 @@ DELAY_S = 2.0
 """Below the time a driver waits for an answer."""
 
 
-def between(folder: Path, how: str, rng: random.Random) -> Callable[[], None]:
-    """Put a proxy into the controller's address file; what ends it and puts the address back."""
+def between(
+    folder: Path, how: str, rng: random.Random, came: Callable[[], None] = lambda: None
+) -> Callable[[], None]:
+    """Put a proxy into the controller's address file; what ends it and puts the address back.
+
+    `came` is called for each request that comes this way.
+    """
     file = folder / ADDRESS_FILE
     before = json.loads(file.read_text())
     address = urlparse(before["url"])
@@ -36,6 +41,7 @@ def between(folder: Path, how: str, rng: random.Random) -> Callable[[], None]:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError, OSError):
                 connection, _ = server.accept()
+                came()
                 lose = how == "cut" or (how == "lost" and draw.random() < 0.6)
                 threading.Thread(target=_one, args=(connection, target, how, lose), daemon=True).start()
 
