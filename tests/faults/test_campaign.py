@@ -41,9 +41,7 @@ def test_a_skipped_fault_is_not_counted_and_a_lost_record_is_not_hidden():
 
 def test_the_kinds_are_told_with_what_came_most_often_and_their_medians():
     told = [
-        Outcome(
-            n, "kill driver", "files", "", 0.0, after_s, after_s, f"first-{n} was lost", 1.0, "first anew; a"
-        )
+        Outcome(n, "kill driver", "files", "", 0.0, after_s, after_s, f"first-{n} lost", 1.0, "first anew; a")
         for n, after_s in enumerate((3.0, 9.0, 5.0))
     ]
     (found,) = by_kind([*told, Outcome(4, "kill driver", "files", "", 0.0, problem="skipped: none")])
