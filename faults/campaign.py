@@ -253,9 +253,10 @@ def _one_fault(number: int, kind: Kind, ground: Ground, rng: random.Random, arou
         wrong = ground.what_is_wrong()
         over = outcome.processing_after_s is not None and wrong is None and now_s - began_s > 2.0
         over = over and (injected.refused is None or injected.refused.poll() is not None)
-        if undone_s is None and (now_s - began_s >= injected.hold_s or (injected.until_whole and over)):
+        healed = over and injected.until is not None and injected.until()
+        if undone_s is None and (now_s - began_s >= injected.hold_s or healed):
             assert injected.undo is not None
-            if injected.until_whole and over:
+            if healed:
                 outcome.whole_after_s = now_s - began_s
             injected.undo()
             undone_s = time.monotonic()

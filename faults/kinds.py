@@ -30,8 +30,8 @@ class Injected:
     """How long it lasts by itself."""
     undo: Callable[[], None] | None = None
     """What ends it."""
-    until_whole: bool = False
-    """Whether it lasts until the run has healed all the same (or `hold_s` is over)."""
+    until: Callable[[], bool] | None = None
+    """It lasts until this is so and the run is whole (or `hold_s` is over)."""
     refused: subprocess.Popen[bytes] | None = None
     """A process that must end by itself with an error."""
 
@@ -53,7 +53,7 @@ class NotNowError(Exception):
 
 SHORT_S = 3.0
 """Below every limit of silence."""
-LONG_S = 60.0
+LONG_S = 45.0
 """Above every limit of silence of the campaign; a frozen process that was replaced is woken before."""
 ROLES = ("executor", "worker", "driver", "driver's Java", "master", "controller", "feeder", "broker")
 
@@ -110,7 +110,14 @@ def _frozen(processes: Iterable[psutil.Process], text: str, *, long: bool) -> In
                 process.resume()
 
     how = "until it was replaced" if long else f"for {SHORT_S:g} s"
-    return Injected(f"SIGSTOP of {text} {how}", LONG_S if long else SHORT_S, wake, until_whole=long)
+    replaced = (lambda: not any(_alive(process) for process in stopped)) if long else None
+    return Injected(f"SIGSTOP of {text} {how}", LONG_S if long else SHORT_S, wake, replaced)
+
+
+def _alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _freeze_all(ground: Ground, rng: random.Random) -> Injected:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +109,29 @@ def test_a_batch_that_the_disk_does_not_take_waits_and_is_written_once_there_is_
 
     assert len(tried) == 3
     assert [r["record_id"] for r in read_results(folder)] == [f"orders-{n:09d}" for n in range(count)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_feeder_whose_log_is_on_the_full_disk_as_well_waits_all_the_same(tmp_path, monkeypatch):
+    folder = tmp_path / "orders" / "unit"
+    obstacle = tmp_path / "orders" / "_writing-000000003"
+    obstacle.parent.mkdir()
+    obstacle.touch()
+    clock = Clock()
+
+    def wait(delay_s):
+        clock.wait(delay_s)
+        if delay_s == FULL_S:
+            obstacle.unlink()
+
+    # As Python's own: what could not be written is not kept for later.
+    with open("/dev/full", "wb", buffering=0) as full:  # noqa: SIM117
+        with io.TextIOWrapper(full, write_through=True) as log:
+            monkeypatch.setattr("sys.stderr", log)
+            count = feed("orders", CONSTANT, "number long", [folder], 1000.0, 2.0, lambda: clock.now_s, wait)
+            monkeypatch.undo()
+
+    assert len(read_results(folder)) == count == 100
 
 
 def test_a_feeder_that_is_stopped_while_the_disk_is_full_counts_what_is_written(tmp_path):

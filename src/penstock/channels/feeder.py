@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
 import math
 import signal
@@ -135,7 +136,8 @@ def feed(
     scratch.mkdir(parents=True, exist_ok=True)
     while not stopped():
         if (mono_s := time.monotonic()) >= told_s + ALIVE_EVERY_S:
-            (scratch / ALIVE).touch()
+            with contextlib.suppress(OSError):
+                (scratch / ALIVE).touch()
             told_s = mono_s
         batch_id += 1
         # Batches lie on a fixed raster, so a restarted feeder makes the same ones again.
@@ -178,7 +180,9 @@ def _published(text: str, records: int, folders: Sequence[Path], batch_id: int) 
         file.write_text(text)
         publish(writing, [file], records, folders, batch_id)
     except OSError as error:
-        print(f"batch {batch_id} waits: {error}", file=sys.stderr, flush=True)
+        # Its log may lie on the same disk.
+        with contextlib.suppress(OSError):
+            print(f"batch {batch_id} waits: {error}", file=sys.stderr, flush=True)
         return False
     return True
 
