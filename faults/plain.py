@@ -24,21 +24,26 @@ from pathlib import Path
 import psutil
 
 from faults.ground import HERE, RATE_PER_S, SETTINGS
+from faults.kinds import LONG_S, SHORT_S
 from penstock.machine.processes import exit_on_sigterm, wait_until
 from penstock.spark.checkpoints import SinkLog
 from penstock.spark.launching import spark_class, spark_environment, spark_java
 from penstock.spark.managers.standalone import MASTER_CLASS, WORKER_CLASS
 
 FILE = "plain.json"
-SHORT_S, LONG_S = 3.0, 60.0
 WAIT_S = 120.0
 ROLES = ("executor", "worker", "driver", "driver's Java", "master", "feeder")
 
 
 def known(build: Path) -> dict[str, str]:
-    """The times of plain Spark measured on this machine, by kind; nothing where it was not measured."""
+    """The times of plain Spark measured on this machine, in words; nothing where it was not measured."""
+    return {kind: _told(kind, times_s) for kind, times_s in measured(build).items()}
+
+
+def measured(build: Path) -> dict[str, list[float | None]]:
+    """Seconds to processing again, by kind; None where it did not within the limit."""
     try:
-        found: dict[str, str] = json.loads((build / "faults" / FILE).read_text())
+        found: dict[str, list[float | None]] = json.loads((build / "faults" / FILE).read_text())
     except (OSError, ValueError):
         return {}
     return found
@@ -192,29 +197,29 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--times", type=int, default=3, help="how often each kind is done")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no fault after so long")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="keep what was measured before")
     given = parser.parse_args()
     exit_on_sigterm()
     until_s = time.monotonic() + 60 * given.minutes
     kinds = [f"kill {role}" for role in ROLES]
     kinds += [f"freeze {role} {how}" for how in ("short", "long") for role in ROLES]
-    found: dict[str, list[float | None]] = {}
+    found = measured(given.build) if given.go_on else {}
+    file = given.build / "faults" / FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="penstock-plain-") as folder:
         job = Supervised(Path(folder))
         try:
             if not job.goes_on(0, WAIT_S):
                 print("plain Spark did not start", (Path(folder) / "driver.log").read_text()[-2000:])
                 return 1
-            for kind in kinds * given.times:
-                if time.monotonic() > until_s:
-                    break
+            for kind in sorted(kinds * given.times, key=lambda kind: len(found.get(kind, []))):
+                if time.monotonic() > until_s or len(found.get(kind, [])) >= given.times:
+                    continue
                 found.setdefault(kind, []).append(measure(job, kind, lambda text: print(text, flush=True)))
+                file.write_text(json.dumps(found, indent=1))
                 job.goes_on(max(job.fed(), job.greatest()) + 6, WAIT_S)
         finally:
             job.stop()
-    file = given.build / "faults" / FILE
-    file.parent.mkdir(parents=True, exist_ok=True)
-    told = {kind: _told(kind, times) for kind, times in found.items()}
-    file.write_text(json.dumps(told, indent=1))
     print(f"written to {file}; Spark's own limits as in the campaign: {SETTINGS['spark.network.timeout']}")
     return 0
 
