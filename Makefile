@@ -59,7 +59,7 @@ format: $(STAMP) ## rewrite the sources in the project's format
 bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning,cells for a part
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-clusters: $(STAMP) ## existing standalone, YARN and Kubernetes; ONLY=standalone,yarn,kubernetes,hdfs for a part
+clusters: $(STAMP) ## existing standalone, YARN and Kubernetes; ONLY=standalone,yarn,kubernetes,hdfs,s3 for a part
 	@$(BIN)/python -m benchmarks.clusters $(if $(ONLY),--only $(ONLY))
 
 kube: $(STAMP) ## build kube-apiserver and etcd from the Go proxy, once, for `make clusters`

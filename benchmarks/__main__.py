@@ -21,7 +21,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "policies": ("benchmarks.policies",),
     "planning": ("benchmarks.planning",),
     "spark": ("benchmarks.spark", "benchmarks.spark_units"),
-    "attach": ("benchmarks.attach",),
+    "attach": ("benchmarks.attach", "benchmarks.attach_sides"),
     "cells": ("benchmarks.cells",),
 }
 """Areas by name, with the modules that measure them."""

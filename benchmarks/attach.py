@@ -1,20 +1,15 @@
-"""What attaching costs a job, and what it saves: beside no scaling, and beside Spark's dynamic allocation.
+"""What attaching costs a job; `attach_sides` says what it saves, `attach_memory` whether its memory is flat.
 
-Cost: processor time of the loop's thread and of the Java thread that serves it, as a share of the job's, with
-ten queries in the session; and the same work with and without, in interleaved pairs. Saving: the word count
-of `examples/attach` under a load of 1×, 4× and 1×, three times on the same cluster with the same bounds.
+Processor time of the loop's thread and of the Java thread that serves it, as a share of the job's, with ten
+queries in the session; and the same work with and without, in interleaved pairs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +17,17 @@ import psutil
 
 import penstock
 from benchmarks.pairs import Comparison, Run, compare, job_cpu_s, watched
-from penstock.controller import Journal
 from penstock.machine.processes import wait_until
 from penstock.report.figures import Figure
 from penstock.spark.gateway.executors import ExecutorControl
-from penstock.spark.launching import spark_java
 from penstock.spark.managers.local_cluster import LocalCluster
-from penstock.spark.settings import end_session, prepare_environment, start_session
+from penstock.spark.settings import end_session, start_session
 from penstock.spark.training import ensure_archive
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "attach"))
-
-import demo
-import word_count
 
 QUERIES = 10
 COST_S = 60.0
 PAIRS = 5
 WORK_BATCHES = 60
-PHASE_S = 30.0
-MOST = 4
-SLO_S = 4.0
-LOADS = (("1×", 80), ("4×", 320), ("1×", 80))
 
 
 def figures() -> list[Figure]:
@@ -58,7 +42,7 @@ def figures() -> list[Figure]:
             found += throughput(spark)
         finally:
             end_session()
-    return found + side_by_side()
+    return found
 
 
 def cost(spark: Any) -> list[Figure]:
@@ -166,127 +150,3 @@ def throughput(spark: Any) -> list[Figure]:
 def _done(query: Any) -> int:
     last = query.lastProgress
     return -1 if last is None else int(last["batchId"])
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What one way of scaling came to."""
-
-    executor_minutes: float
-    kept_ratio: float
-    """Share of the lines that were counted within the SLO."""
-    rescales: int
-    lines: int
-    words: int
-
-
-def side_by_side() -> list[Figure]:
-    """The word count three times: at peak size, with dynamic allocation, attached."""
-    sides: dict[str, Side] = {}
-    for name in ("at peak size", "dynamic allocation", "attach"):
-        print(f"side by side: {name}", file=sys.stderr, flush=True)
-        with LocalCluster(2, cores=2, memory_mib=4096) as cluster:
-            sides[name] = one_side(name, cluster)
-        print(f"side by side: {sides[name]}", file=sys.stderr, flush=True)
-    found = []
-    for name, side in sides.items():
-        whole = side.words == demo.WORDS * side.lines
-        found += [
-            Figure(f"{name}: executor-minutes", side.executor_minutes, unit="min"),
-            Figure(f"{name}: lines within {SLO_S:g} s", side.kept_ratio * 100, unit="%"),
-            Figure(f"{name}: changes of the number of executors", float(side.rescales)),
-            Figure(f"{name}: every word counted once", str(whole).lower(), "true", holds=whole),
-        ]
-    ours, theirs = sides["attach"], sides["dynamic allocation"]
-    ratio = ours.executor_minutes / theirs.executor_minutes
-    found.append(
-        Figure("attach: executor-minutes, of dynamic allocation's", ratio, "<= 0.6", holds=ratio <= 0.6)
-    )
-    kept = (ours.kept_ratio - theirs.kept_ratio) * 100
-    name = "attach: SLO kept, above dynamic allocation's"
-    found.append(Figure(name, kept, ">= 0", holds=kept >= 0, unit="points"))
-    return found
-
-
-def one_side(name: str, cluster: LocalCluster) -> Side:
-    """One run of the three phases."""
-    master = cluster.master_url
-    # The cluster lets in who knows its secret: a plain session reads it from this folder.
-    os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as temporary:
-        folder = Path(temporary)
-        (folder / "lines").mkdir()
-        importlib.reload(word_count)  # a function that was registered belongs to one driver
-        prepare_environment(spark_java(), master)
-        spark = _session(name, master)
-        feeder = demo.Feeder(folder / "lines")
-        try:
-            spark.sparkContext.addPyFile(word_count.__file__)
-            control = ExecutorControl(spark)
-            handle = penstock.attach(
-                spark, slo=SLO_S, max_instances=MOST, interval="5 s", advise_only=name != "attach",
-                journal=folder / "journal.db", name="job",
-            )  # fmt: skip
-            query = word_count.start(spark, str(folder / "lines"), str(folder / "checkpoint"))
-            feeder.start()
-            feeder.lines_per_s = 20
-            rows = demo.Rows(query)
-            wait_until(lambda: rows.read() > 0, 240)
-            executor_s, rescales, before = 0.0, 0, len(control.executors())
-            last_s = time.monotonic()
-            for _, lines_per_s in LOADS:
-                feeder.lines_per_s = lines_per_s
-                until_s = time.monotonic() + PHASE_S
-                while time.monotonic() < until_s:
-                    time.sleep(0.5)
-                    rows.read()
-                    number, now_s = len(control.executors()), time.monotonic()
-                    executor_s += number * (now_s - last_s)
-                    rescales += number != before
-                    before, last_s = number, now_s
-            feeder.ending.set()
-            feeder.join(5)
-            query.processAllAvailable()
-            words = demo.counted(spark)
-            handle.stop()
-        finally:
-            feeder.ending.set()
-            end_session()
-        return Side(executor_s / 60, _kept(folder / "journal.db"), rescales, feeder.written, words)
-
-
-def _session(name: str, master: str) -> Any:
-    """A session with the number of executors fixed, or left to Spark, within the same bounds."""
-    from pyspark.sql import SparkSession
-
-    dynamic = name != "at peak size"
-    settings = {
-        "spark.dynamicAllocation.enabled": str(dynamic).lower(),
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.initialExecutors": "1",
-        "spark.dynamicAllocation.minExecutors": "1",
-        "spark.dynamicAllocation.maxExecutors": str(MOST),
-        "spark.decommission.enabled": "true",
-        "spark.cores.max": str(MOST),
-        "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder: Any = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def _kept(journal: Path) -> float:
-    """Share of the records in measurements whose mean duration kept the SLO, the first batch apart."""
-    with Journal(journal, run="job") as record:
-        rows = [
-            row for row in record.rows("observation") if row["processed"] and row["duration_s"] is not None
-        ][1:]
-    total = sum(row["processed"] for row in rows)
-    return sum(row["processed"] for row in rows if row["duration_s"] <= SLO_S) / total if total else 0.0

@@ -1,4 +1,4 @@
-"""`make clusters`: Penstock on existing clusters, with figures in build/clusters.json. About 20 minutes.
+"""`make clusters`: Penstock on existing clusters, with figures in build/clusters.json. About 25 minutes.
 
 For each cluster the quickstart is run and compared with the local cluster's results, and a streaming job is
 attached to under a load of 1 x, 4 x, 1 x. What cannot be had here is skipped, with the reason. Figures of
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from penstock.errors import PenstockError
+from penstock.errors import ClusterError, PenstockError
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import Figure, print_figures, write_figures
 from penstock.spark.training import ensure_archive
@@ -45,13 +46,33 @@ NAMES = {
     "yarn": "YARN",
     "kubernetes": "Kubernetes API server, pods as processes",
     "hdfs": "YARN with checkpoints on HDFS",
+    "s3": "standalone with checkpoints at S3Proxy",
 }
+STORES = {"hdfs": stored.on_hdfs, "s3": stored.on_s3}
+LONGEST_S = 900.0
+"""What any one of them may take; idle cores need a third of it."""
 SKIPPED, FAILED = "skipped", "could not be measured"
 
 
 def unavailable(name: str) -> str | None:
     """Why a cluster cannot be had here; None where it can."""
     return build.unavailable() if name == "kubernetes" else None
+
+
+@contextlib.contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """ClusterError inside the block where it takes longer."""
+
+    def too_long(*_: object) -> None:
+        raise ClusterError(f"it was not done after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager
@@ -66,8 +87,8 @@ def temporary_folder() -> Iterator[Path]:
 
 def figures_of(name: str, folder: Path, local: Sold | None, stream: bool) -> list[Figure]:
     """Start a cluster, run the shop and the stream on it, as far as wanted, and stop it."""
-    if name == "hdfs":
-        return stored.figures(folder)
+    if name in STORES:
+        return stored.figures(folder, NAMES[name], STORES[name])
     found: list[Figure] = []
     title, began_s = NAMES[name], time.monotonic()
     with CLUSTERS[name](folder / name) as cluster:
@@ -134,7 +155,8 @@ def main() -> int:
                 if reason is not None:
                     figures = [Figure(f"{NAMES[name]}: {SKIPPED}", reason)]
                 else:
-                    figures = figures_of(name, folder / name, local, not options.no_stream)
+                    with bounded(LONGEST_S):
+                        figures = figures_of(name, folder / name, local, not options.no_stream)
             except PenstockError as error:
                 # One cluster that cannot be had (no Java, no Maven) must not hide the others.
                 figures = [Figure(f"{NAMES[name]}: {FAILED}", str(error), holds=False)]

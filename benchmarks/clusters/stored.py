@@ -1,8 +1,8 @@
-"""Two units on YARN whose checkpoints lie on HDFS: a driver is killed, and every number is counted once.
+"""Two units whose checkpoints lie on HDFS or in an object store: a driver is killed, no number is lost.
 
-What the cluster's machines share is `storage: hdfs://…` and nothing else: a Kafka channel is between the
-units, the second one has state, and numbers are read and results written by functions, as a person's own
-source and sink would be.
+What the cluster's machines share is `storage: hdfs://…` (YARN) or `s3a://…` (standalone) and nothing else: a
+Kafka channel is between the units, the second one has state, and numbers are read and results written by
+functions, as a person's own source and sink would be.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,16 @@ from penstock.machine.processes import read_records, wait_until
 from penstock.report.figures import Figure
 from penstock.runs.folder import RunFolder
 from penstock.topology.file import dump_topology, parse_topology
+from penstock.topology.model import Site
 
+from .campaign import Cluster
 from .hdfs import CLIENT, Hdfs
+from .s3 import ObjectStore
+from .standalone import StandaloneCluster
 from .yarn import YarnCluster
+
+Ground = Callable[[Path], contextlib.AbstractContextManager[tuple[Cluster, Site]]]
+"""Starts a cluster with a file system, and names the site that a topology has for it."""
 
 FUNCTIONS = """
 from pathlib import Path
@@ -64,18 +72,35 @@ FILES, EACH = 40, 25
 PATIENCE_S = 240.0
 
 
-def figures(folder: Path) -> list[Figure]:
-    """Run it, kill a driver half way, and count."""
-    began_s = time.monotonic()
+@contextlib.contextmanager
+def on_hdfs(folder: Path) -> Iterator[tuple[Cluster, Site]]:
+    """YARN, with HDFS below it."""
     with contextlib.ExitStack() as started:
         hdfs = started.enter_context(Hdfs(folder / "hdfs"))
         cluster = started.enter_context(YarnCluster(folder / "yarn", files=hdfs.url, client=CLIENT))
+        yield cluster, cluster.site(f"{hdfs.url}/penstock")
+
+
+@contextlib.contextmanager
+def on_s3(folder: Path) -> Iterator[tuple[Cluster, Site]]:
+    """A standalone master, with S3Proxy beside it."""
+    with contextlib.ExitStack() as started:
+        store = started.enter_context(ObjectStore(folder / "s3"))
+        cluster = started.enter_context(StandaloneCluster(folder / "theirs"))
+        site = replace(cluster.site(folder), storage=f"{store.url}/runs")
+        yield cluster, replace(site, settings={**site.settings, **store.settings})
+
+
+def figures(folder: Path, title: str, ground: Ground) -> list[Figure]:
+    """Run it, kill a driver half way, and count."""
+    began_s = time.monotonic()
+    with ground(folder) as (cluster, site):
         up_s = time.monotonic() - began_s
         job = folder / "job"
         for name in ("numbers", "kept"):
             (job / name).mkdir(parents=True)
         (job / "stored.py").write_text(FUNCTIONS)
-        topology = replace(parse_topology(TOPOLOGY), sites=(cluster.site(f"{hdfs.url}/penstock"),))
+        topology = replace(parse_topology(TOPOLOGY), sites=(site,))
         (job / "stored.yaml").write_text(dump_topology(topology))
         run = RunFolder.at(job / "run")
         with (job / "output").open("wb") as output:
@@ -98,15 +123,16 @@ def figures(folder: Path) -> list[Figure]:
     counts = _counts(job)
     right = counts == dict.fromkeys(range(10), FILES * EACH // 10)
     return [
-        Figure("YARN with checkpoints on HDFS: up after", up_s, unit="s"),
+        Figure(f"{title}: up after", up_s, unit="s"),
         Figure(
-            "YARN with checkpoints on HDFS: numbers counted through a killed driver", sum(counts.values()),
+            f"{title}: numbers counted through a killed driver", sum(counts.values()),
             f"= {FILES * EACH}, each once", holds=right and killed,
         ),
         Figure(
-            "YARN with checkpoints on HDFS: left behind", ", ".join(remains) or "nothing", "nothing",
+            f"{title}: left behind", ", ".join(remains) or "nothing", "nothing",
             holds=not remains,
         ),
+        Figure(f"{title}: whole run", time.monotonic() - began_s, unit="s"),
     ]  # fmt: skip
 
 

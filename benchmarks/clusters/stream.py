@@ -36,12 +36,12 @@ class Job:
     """Records a second at 1 x."""
     work_s: float = 0.04
     """How long one record keeps a slot: at 1 x one slot is busy for six tenths of the time."""
-    phases: tuple[tuple[float, float], ...] = ((1.0, 30.0), (4.0, 60.0), (1.0, 60.0))
+    phases: tuple[tuple[float, float], ...] = ((1.0, 20.0), (4.0, 60.0), (1.0, 40.0))
     """(factor on the rate, seconds)."""
     most: int = 6
-    interval_s: float = 3.0
-    policy: str = "rate"
-    """Follows the load and nothing else: what is tried here is the ground, not the worth of late records."""
+    interval_s: float = 2.0
+    """A minute here stands for five with the default of 10 s."""
+    policy: str = "auto"
 
     @property
     def numbers(self) -> Path:

@@ -241,11 +241,11 @@ def test_only_moves_of_late_are_counted():
 
 def a_rescaled_view(before: float, after: float, *, few: int = 1, many: int = 6, working: int = 2) -> View:
     """A unit that grew two minutes ago while records waited, and what it finished before and after."""
-    readings = tuple(InstanceReading(f"a-{i}", 0.9, executed=10 if i < working else 0) for i in range(many))
+    everybody = tuple(InstanceReading(f"a-{i}", 0.9, executed=10 if i < working else 0) for i in range(many))
     signals = []
     for number in range(8):
         at_s = NOW_S - 15.0 * (7 - number)
-        rate = before if number < 4 else after
+        rate, readings = (before, everybody[:few]) if number < 4 else (after, everybody)
         signal = a_signal(at_s=at_s, waiting=5000, processed=round(rate * 15), arrived=600)
         signals.append(replace(signal, measurement=replace(signal.measurement, readings=readings)))
     view = a_view(on={"h1": ["a"] * 4, "h2": ["a"] * (many - 4)}, signals={"a": signals})
@@ -279,6 +279,27 @@ def test_a_rescale_that_made_it_worse_is_taken_back():
 
 def test_a_rescale_that_helped_teaches_nothing():
     assert lesson_of(a_rescaled_view(10.0, 55.0), "a") is None
+
+
+def test_batches_longer_than_an_interval_are_not_taken_for_quick_ones():
+    # One instance ends a batch of 300 in every third interval, four of them one in each: 6.7/s and 20/s.
+    view, done = a_rescaled_view(0.0, 20.0, many=4, working=4), [0, 0, 300, 0, 0, 300, 0] + [300] * 4
+    signals = []
+    for number, processed in enumerate(done):
+        signal = a_signal(
+            at_s=NOW_S - 15.0 * (len(done) - 1 - number), waiting=5000, processed=processed, arrived=600
+        )
+        readings = tuple(InstanceReading(f"a-{i}", 0.9) for i in range(1 if number < 7 else 4))
+        signals.append(replace(signal, measurement=replace(signal.measurement, readings=readings)))
+    assert lesson_of(replace(view, windows={"a": tuple(signals)}), "a") is None
+
+
+def test_what_a_lost_instance_did_is_not_ascribed_to_those_that_are_left():
+    # Six instances did 55/s; five of them were lost and came again, and are measured from then on.
+    view = a_rescaled_view(55.0, 55.0)
+    crew = tuple(InstanceReading(f"a-{i}", 0.9) for i in range(6))
+    signals = [replace(s, measurement=replace(s.measurement, readings=crew)) for s in view.windows["a"]]
+    assert lesson_of(replace(view, windows={"a": tuple(signals)}), "a") is None
 
 
 def test_a_lesson_holds_for_an_hour():

@@ -58,7 +58,7 @@ EPISODE = 15
 """Errors within so many bins of the worst one belong to the same episode."""
 RECENT_EPISODE = 30
 """An episode that is over for so many bins may be forgiven."""
-LONG = 240
+LONG = 60
 """Bins that must be known before an episode is called the only one."""
 ENOUGH = 30
 """Movements that must be known before the careful guess is given up."""

@@ -32,11 +32,13 @@ class Jar:
     version: str
     sha256: str
     """The checksum of its content, in hexadecimal."""
+    classifier: str = ""
+    """Which of several jars of the same version it is, such as one with all it needs inside."""
 
     @property
     def name(self) -> str:
         """Its file name."""
-        return f"{self.artifact}-{self.version}.jar"
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
     @property
     def path(self) -> str:
@@ -49,14 +51,17 @@ class NotPublishedError(ClusterError):
 
 
 def pinned(text: str) -> tuple[Jar, ...]:
-    """Jars from lines of `artifact:version sha256`, each below a line with its group alone."""
+    """Jars from lines of `artifact:version sha256`, each below a line with its group alone.
+
+    A classifier may follow the version: `artifact:version:classifier`.
+    """
     jars, group = [], ""
     for words in (line.split() for line in text.strip().splitlines()):
         if len(words) == 1:
             group = words[0]
         else:
-            artifact, version = words[0].split(":")
-            jars.append(Jar(group, artifact, version, words[1]))
+            artifact, version, *classifier = words[0].split(":")
+            jars.append(Jar(group, artifact, version, words[1], *classifier))
     return tuple(jars)
 
 

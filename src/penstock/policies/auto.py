@@ -25,7 +25,7 @@ from penstock.monitoring.measurements import Signal
 from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import COLD_RECOVERY_LEADS, RECOVERY_LEADS, Ability, Future
 from penstock.policies.auto_choice import Choice, Prices, Tried, fewer_instances, more_instances
-from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves
+from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves, unpaid_share
 from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan, right
 from penstock.policies.rate import Demand, demands, true_rate_per_s
@@ -129,15 +129,17 @@ class Auto:
             for r in (plan.room[host] for host in plan.candidates(unit))
         )
         priced, minimum_s = host_per_s > 0, site.least_steps * site.step_s
+        rescale_bins = seen.rescale_bins
         if not priced:
             # Somebody else pays for the hosts: what counts is how many instances there are.
             host_per_s, per_host, minimum_s, room = 1.0, 1, plan.view.interval_s, 0
+            rescale_bins *= unpaid_share(seen.future.lead_bins)
         late = self.late_costs
         if late is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
             waits_s = seen.future.backlog / max(seen.now_per_s, 1e-9)
             late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s, waits_s)
-        return Prices(host_per_s, per_host, minimum_s, late, priced, room, seen.rescale_bins)
+        return Prices(host_per_s, per_host, minimum_s, late, priced, room, rescale_bins)
 
 
 @dataclass(frozen=True, slots=True)

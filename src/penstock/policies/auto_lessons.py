@@ -8,6 +8,7 @@ number that was as good as the larger one becomes the unit's bound, for an hour;
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.fleet.deployment import InstanceState
@@ -81,17 +82,31 @@ def _groups(view: View, unit: str) -> list[_Group]:
         begin_s = signal.at_s - measurement.interval_s
         if stopped and begin_s < stopped[-1]:
             continue
-        rate = measurement.processing_rate_per_s
-        if rate <= 0 or measurement.waiting / rate < max(view.slo_s(unit), measurement.interval_s / 4):
+        enough_s = max(view.slo_s(unit), measurement.interval_s / 4)
+        if measurement.waiting <= max(0.0, enough_s * measurement.processing_rate_per_s):
             continue
         serving = sum(1 for s in began_s if s <= begin_s)
+        # Instances that were lost since then did some of the work, and are not among those there are now.
+        if len(measurement.readings) > serving:
+            continue
         if serving and serving == sum(1 for s in began_s if s <= signal.at_s):
             found.setdefault(serving, []).append(measurement)
-    return [
-        _Group(count, sum(m.processing_rate_per_s for m in members) / len(members), members[-1])
-        for count, members in sorted(found.items())
-        if len(members) >= AT_LEAST
-    ]
+    groups = [(count, _rate_per_s(members), members[-1]) for count, members in sorted(found.items())]
+    return [_Group(count, rate, newest) for count, rate, newest in groups if rate is not None]
+
+
+def _rate_per_s(members: Sequence[Measurement]) -> float | None:
+    """Records finished a second; None where too few measurements speak of it.
+
+    Where a micro-batch takes longer than an interval, nothing is finished in most of them and all of it in
+    some: what counts is from the end of one batch to the end of another.
+    """
+    ended = [place for place, measurement in enumerate(members) if measurement.processed]
+    if len(ended) < AT_LEAST:
+        return None
+    if len(ended) < len(members):
+        members = members[ended[0] + 1 : ended[-1] + 1]
+    return sum(m.processed for m in members) / sum(m.interval_s for m in members)
 
 
 def _cause(group: _Group) -> str:

@@ -21,6 +21,8 @@ PLANNED = 0.8
 """The plain rule plans for this utilisation."""
 FEW = 8.0
 """So many moves more or less say nothing."""
+STARTS = 12.0
+"""An instance on a host that costs us nothing is charged with so many times the time its start takes."""
 CHEAPEST, DEAREST = 0.15, 2.5
 """A move is charged at least and at most so many times the usual."""
 
@@ -53,3 +55,12 @@ def charged_bins(moved: float, plain: float) -> float:
     """Intervals that what comes or goes is charged with."""
     ratio = (moved + FEW) / (plain + FEW)
     return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ratio**2))
+
+
+def unpaid_share(lead_bins: float) -> float:
+    """The part of that charge which holds where hosts cost us nothing.
+
+    The long charge is for leases: a host that comes and goes is paid for its minimum. An executor of somebody
+    else's cluster costs what it is there for without serving.
+    """
+    return min(1.0, STARTS * max(1.0, lead_bins) / RESCALE_BINS)

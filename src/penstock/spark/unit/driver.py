@@ -33,6 +33,7 @@ from penstock.machine.priority import go_first_again, let_others_go_first
 from penstock.machine.secrets import log_redacted, redacted
 from penstock.spark.gateway.executors import ExecutorControl, scalability
 from penstock.spark.gateway.slots import ExecutorSlots
+from penstock.spark.object_store import store_settings
 from penstock.spark.settings import ExecutorShape, start_session
 from penstock.spark.unit.faults import OperatorError, Skipped, decide
 from penstock.spark.unit.folders import RunFolders
@@ -101,6 +102,7 @@ def start_unit_session(specification: UnitSpecification, topology: Topology) -> 
     """The session of a unit's application, with the topology's code and what its channels need."""
     unit = specification.unit
     settings = unit_settings(topology, unit, specification.settings)
+    settings |= store_settings(specification.storage, settings)
     if jars := jars_of(topology):
         given = settings.get("spark.jars")
         settings["spark.jars"] = ",".join([*([given] if given else []), *(str(jar) for jar in jars)])

@@ -1,0 +1,200 @@
+"""What attaching saves: beside no scaling at peak size, and beside Spark's own dynamic allocation.
+
+The word count of `examples/attach` under a load of 1×, 4× and 1×, three times on the same cluster with the
+same bounds, four minutes each. A decision every two seconds in place of every ten makes a minute here stand
+for five. The SLO leaves the time to start an executor, which no one who follows a load can do without.
+`python -m benchmarks.attach_sides "attach"` runs one side, and reckons with the last runs of the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.controller import Journal
+from penstock.machine.processes import exit_on_sigterm, wait_until
+from penstock.report.figures import Figure, print_figures
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.launching import spark_java
+from penstock.spark.managers.local_cluster import LocalCluster
+from penstock.spark.settings import end_session, prepare_environment
+from penstock.spark.training import ensure_archive
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "attach"))
+
+import demo
+import word_count
+
+RESULT = Path("build") / "attach-sides.json"
+SIDES = ("at peak size", "dynamic allocation", "attach")
+MOST = 4
+SLO_S = 10.0
+INTERVAL_S = 2.0
+LOADS = ((80, 60.0), (320, 60.0), (80, 90.0))
+"""Lines a second, and for how many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one way of scaling came to."""
+
+    executor_minutes: float
+    kept_ratio: float
+    """Share of the lines that were counted within the SLO."""
+    rescales: int
+    lines: int
+    words: int
+
+
+def figures() -> list[Figure]:
+    """All three sides, one after the other."""
+    ensure_archive()
+    return compared({name: one_side(name) for name in SIDES})
+
+
+def compared(sides: dict[str, Side]) -> list[Figure]:
+    """Each side, and ours beside dynamic allocation's where both were run."""
+    found = []
+    for name, side in sides.items():
+        whole = side.words == demo.WORDS * side.lines
+        found += [
+            Figure(f"{name}: executor-minutes", side.executor_minutes, unit="min"),
+            Figure(f"{name}: lines within {SLO_S:g} s", side.kept_ratio * 100, unit="%"),
+            Figure(f"{name}: changes of the number of executors", float(side.rescales)),
+            Figure(f"{name}: every word counted once", str(whole).lower(), "true", holds=whole),
+        ]
+    ours, theirs = sides.get("attach"), sides.get("dynamic allocation")
+    if ours is None or theirs is None:
+        return found
+    ratio = ours.executor_minutes / theirs.executor_minutes
+    kept = (ours.kept_ratio - theirs.kept_ratio) * 100
+    return [
+        *found,
+        Figure("attach: executor-minutes, of dynamic allocation's", ratio, "<= 0.6", holds=ratio <= 0.6),
+        Figure("attach: SLO kept, above dynamic allocation's", kept, ">= 0", holds=kept >= 0, unit="points"),
+    ]
+
+
+def one_side(name: str) -> Side:
+    """One run of the three phases, on a cluster of its own."""
+    print(f"side by side: {name}", file=sys.stderr, flush=True)
+    with LocalCluster(2, cores=2, memory_mib=4096) as cluster:
+        side = _run(name, cluster)
+    print(f"side by side: {side}", file=sys.stderr, flush=True)
+    return side
+
+
+def _run(name: str, cluster: LocalCluster) -> Side:
+    master = cluster.master_url
+    # The cluster lets in who knows its secret: a plain session reads it from this folder.
+    os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as temporary:
+        folder = Path(temporary)
+        (folder / "lines").mkdir()
+        importlib.reload(word_count)  # a function that was registered belongs to one driver
+        prepare_environment(spark_java(), master)
+        spark = _session(name, master)
+        feeder = demo.Feeder(folder / "lines")
+        try:
+            spark.sparkContext.addPyFile(word_count.__file__)
+            control = ExecutorControl(spark)
+            handle = penstock.attach(
+                spark, slo=SLO_S, max_instances=MOST, interval=INTERVAL_S, advise_only=name != "attach",
+                journal=folder / "journal.db", name="job",
+            )  # fmt: skip
+            query = word_count.start(spark, str(folder / "lines"), str(folder / "checkpoint"))
+            feeder.start()
+            feeder.lines_per_s = 20
+            rows = demo.Rows(query)
+            wait_until(lambda: rows.read() > 0, 240)
+            executor_s, rescales, before = 0.0, 0, len(control.executors())
+            last_s = time.monotonic()
+            for lines_per_s, seconds in LOADS:
+                feeder.lines_per_s = lines_per_s
+                until_s = time.monotonic() + seconds
+                while time.monotonic() < until_s:
+                    time.sleep(0.5)
+                    rows.read()
+                    number, now_s = len(control.executors()), time.monotonic()
+                    executor_s += number * (now_s - last_s)
+                    rescales += number != before
+                    before, last_s = number, now_s
+            feeder.ending.set()
+            feeder.join(5)
+            query.processAllAvailable()
+            words = demo.counted(spark)
+            handle.stop()
+        finally:
+            feeder.ending.set()
+            end_session()
+        return Side(executor_s / 60, _kept(folder / "journal.db"), rescales, feeder.written, words)
+
+
+def _session(name: str, master: str) -> Any:
+    """A session with the number of executors fixed, or left to Spark, within the same bounds."""
+    from pyspark.sql import SparkSession
+
+    dynamic = name != "at peak size"
+    settings = {
+        "spark.dynamicAllocation.enabled": str(dynamic).lower(),
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.initialExecutors": "1",
+        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.maxExecutors": str(MOST),
+        "spark.decommission.enabled": "true",
+        "spark.cores.max": str(MOST),
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder: Any = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _kept(journal: Path) -> float:
+    """Share of the records in measurements whose mean duration kept the SLO, the first batch apart."""
+    with Journal(journal, run="job") as record:
+        rows = [
+            row for row in record.rows("observation") if row["processed"] and row["duration_s"] is not None
+        ][1:]
+    total = sum(row["processed"] for row in rows)
+    return sum(row["processed"] for row in rows if row["duration_s"] <= SLO_S) / total if total else 0.0
+
+
+def main() -> int:
+    """Run the sides that are named (all where none is), and compare with what the others came to last."""
+    wanted = sys.argv[1:] or list(SIDES)
+    unknown = sorted(set(wanted) - set(SIDES))
+    if unknown:
+        print(f"unknown side {', '.join(unknown)}; known: {', '.join(SIDES)}", file=sys.stderr)
+        return 2
+    exit_on_sigterm()
+    ensure_archive()
+    try:
+        known = json.loads(RESULT.read_text())
+    except (OSError, ValueError):
+        known = {}
+    for name in wanted:
+        known[name] = asdict(one_side(name))
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps(known, indent=2) + "\n")
+    print_figures(compared({name: Side(**known[name]) for name in SIDES if name in known}), "side by side")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
