@@ -26,6 +26,7 @@ from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
     Choice,
     HostFlavour,
+    LoopSettings,
     Operator,
     Service,
     Sink,
@@ -370,6 +371,29 @@ def test_what_a_late_record_costs_decides_instead_of_a_share():
     )
     assert dear.resource_cost > cheap.resource_cost
     assert dear.compliance.ratio("real_time") > cheap.compliance.ratio("real_time")
+
+
+def test_executors_that_nobody_leases_go_within_three_minutes_after_a_load_has_fallen():
+    """An attached session, ten decisions in half a minute: 1 x, 4 x for a minute, and 1 x again."""
+    times = {"host_start_least_s": 0.0, "host_start_most_s": 0.0, "image_pull_s": 0.0}
+    site = Site(
+        "theirs", Choice("simulated", times), btu_s=365 * 86400.0, max_hosts=1,
+        flavours=(HostFlavour("any", 100.0, 1 << 20, Decimal(0)),),
+    )  # fmt: skip
+    load = Choice("stepwise", {"levels_per_s": (15.0, 60.0, 60.0, *([15.0] * 6)), "hold_s": 30.0})
+    topology = replace(
+        a_simulated_topology(Choice("auto")),
+        sources=(Source("s", workload=load),),
+        operators=(Operator("o", ("s",), slo_s=3.0, memory_mib=1, service=Service(0.04)),),
+        units=(Unit("o", ("o",), policy=Choice("auto"), max_instances=4, initial_instances=1),),
+        sites=(site,),
+        loop=LoopSettings(monitoring_s=3.0, provisioning_s=3.0),
+    )
+    journal = Journal("sqlite://", run="t")
+    simulate(topology, SimulationSettings(seed=2), duration_s=270.0, journal=journal)
+    running = {row["at_s"]: row["running"] for row in journal.rows("observation")}
+    assert max(running.values()) == 4
+    assert running[max(running)] == 1
 
 
 def test_a_source_of_two_partitions_ends_at_two_instances_within_three_decisions():
