@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.monitoring import InstanceReading, Measurement
+from penstock.monitoring import Counted, InstanceReading, Measurement
 from penstock.monitoring.merging import merged
 
 
@@ -27,3 +27,10 @@ def test_sums_the_last_backlog_and_means_weighted_by_records() -> None:
     assert (one.at_s, one.interval_s, one.arrived, one.processed, one.waiting) == (9.0, 2.0, 40, 40, 5)
     assert one.duration_s == pytest.approx(1.75)
     assert [(r.instance, r.cpu_ratio) for r in one.readings] == [("0", pytest.approx(0.5))]
+
+
+def test_records_by_name_are_summed_and_not_told_where_one_part_does_not_tell_them() -> None:
+    first = Measurement("unit", 1.0, 1.0, arrived_from=(Counted("a", 3), Counted("b", 1)))
+    second = Measurement("unit", 2.0, 1.0, arrived_from=(Counted("b", 4),))
+    assert merged([first, second], 2.0).arrived_from == (Counted("a", 3), Counted("b", 5))
+    assert merged([first, Measurement("unit", 2.0, 1.0)], 2.0).arrived_from == ()

@@ -25,6 +25,20 @@ from penstock.topology.model import Choice, LoopSettings, Topology
 from penstock.workload.arrivals import Process
 from tests.builders import a_site, a_topology
 
+TWO_SOURCES = """
+name: two
+sources:
+  much: {workload: {name: constant, level_per_s: 18}}
+  little: {workload: {name: constant, level_per_s: 6}}
+operators:
+  both: {inputs: [much, little], slo: 2 s, service: {mean: 10 ms}}
+  after: {inputs: both, slo: 2 s, service: {mean: 10 ms}}
+units:
+  both: {operators: both}
+  after: {operators: after}
+sites:
+  here: {flavours: {small: {cores: 4, memory: 8 GiB, price: 0.10 EUR/h}}, max_hosts: 4}
+"""
 EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
 
 

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.controller.journal.tables import BESIDE
+from penstock.controller.journal.tables import BESIDE, FLOWS
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.leases import Charge, Lease
 from penstock.page import film as film_module
 from penstock.page.film import Place, Reader
 from penstock.page.money import Hosted, spent
 from penstock.page.shown import Shown
+from penstock.topology.file import parse_topology
 from penstock.topology.model import Choice
 from tests.builders import a_topology
-from tests.page.runs import PacedSimulation, a_finished_run, many_units
+from tests.page.runs import TWO_SOURCES, PacedSimulation, a_finished_run, many_units
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,38 @@ def test_a_long_run_is_put_together_over_time_with_its_totals_kept(
 
     assert len(thin["delta"]["observed"]["reduce"]["at"]) < 60
     assert records(thin) == pytest.approx(records(whole), rel=0.001)
+
+
+def test_a_long_run_is_told_by_its_last_moments_first_and_whole_when_asked(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = shown.film()
+    monkeypatch.setattr(film_module, "FEW_ROWS", 100)
+    first, place = shown.film(whole=False)
+    assert first["delta"]["partial"]
+    assert "partial" not in whole["delta"]
+    for unit, columns in first["delta"]["observed"].items():
+        known = whole["delta"]["observed"][unit]
+        assert 5 <= len(columns["at"]) < 30
+        assert columns["at"] == known["at"][-len(columns["at"]) :]
+        assert columns["duration"] == known["duration"][-len(columns["at"]) :]
+    assert first["delta"]["ticks"] == whole["delta"]["ticks"]
+    assert shown.observed() == whole["delta"]["observed"]
+    assert shown.reader.since(place)["observed"] == {}, "what comes next begins where the journal ends"
+
+
+def test_a_unit_with_several_inputs_is_shown_with_the_rate_of_each(tmp_path: Path) -> None:
+    run = a_finished_run(tmp_path / "two", minutes=10, topology=parse_topology(TWO_SOURCES))
+    seen = Shown(run).film()[0]["delta"]["observed"]
+    sums = [
+        (much + little, all_of_it)
+        for much, little, all_of_it in zip(
+            seen["both"]["from:much"], seen["both"]["from:little"], seen["both"]["in"], strict=True
+        )
+    ]
+    assert all(a == pytest.approx(b, abs=1e-3) for a, b in sums)
+    assert not [name for name in seen["after"] if ":" in name], "one input alone has all of it"
+    assert Shown(run).film()[0]["graph"]["carried"] == [["much"], ["little"], ["both"]]
 
 
 def test_a_moment_tells_what_was_seen_decided_and_paid(shown: Shown) -> None:
@@ -154,7 +187,7 @@ def test_a_journal_from_before_the_filters_other_side_is_shown_without_it(run: P
     old = tmp_path / "old"
     shutil.copytree(run, old)
     with sqlite3.connect(old / "journal.db") as journal:
-        for name in BESIDE:
+        for name in (*BESIDE, *FLOWS):
             journal.execute(f"alter table observation drop column {name}")
     journal.close()
     shown = Shown(old)

@@ -28,7 +28,7 @@ def test_work_adds_up_along_the_way_weighted_by_the_ratios() -> None:
     # Exponential times spread by their mean, deterministic ones not at all.
     variance = 0.25**2 * 0.1**2 + 0.5 * 0.4**2
     assert way.cv == pytest.approx(variance**0.5 / way.mean_s)
-    assert flow.edges == (Edge(0, 0.5, None, 0),)
+    assert flow.edges == (Edge(0, 0.5, None, 0, "c"),)
     assert entries == (Entry("s", "u", 0),)
 
 
@@ -41,13 +41,14 @@ def test_a_unit_has_a_way_for_each_operator_that_takes_records_from_outside() ->
     by_unit = {flow.unit: flow for flow in flows}
     assert [way.operator for way in by_unit["u"].ways] == ["a", "c"]
     assert {(e.source, e.unit, e.way) for e in entries} == {("s", "u", 0), ("s", "u", 1)}
-    assert by_unit["v"].edges == (Edge(0, 1.0, "u", 1),)
-    assert Edge(1, 1.0, None, 0) in by_unit["u"].edges
+    assert by_unit["v"].edges == (Edge(0, 1.0, "u", 1, "b"),)
+    assert Edge(1, 1.0, None, 0, "c") in by_unit["u"].edges
+    assert by_unit["u"].producers == ("s", "b")
 
 
 def test_a_dead_end_lets_its_records_out_whatever_its_ratio() -> None:
     (flow,), _ = flows_of(a_topology(operators=[an_operator("a", ratio=0.0)]))
-    assert flow.edges == (Edge(0, 1.0, None, 0),)
+    assert flow.edges == (Edge(0, 1.0, None, 0, "a"),)
 
 
 @pytest.mark.parametrize(("known_at", "delay_s"), [("near", 0.05), ("far", 0.05), (None, 0.0)])

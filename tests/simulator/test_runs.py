@@ -86,6 +86,36 @@ def test_sources_emit_their_shares_of_the_workload() -> None:
     assert (result.units["a"].arrived, result.units["b"].arrived) == (400, 4800)
 
 
+def test_what_comes_in_and_goes_out_is_on_record_by_where_it_came_from_and_what_it_left_behind() -> None:
+    topology = at_once(
+        operators=[
+            an_operator("a", service_s=0.01, ratio=0.5),
+            an_operator("b", service_s=0.01),
+            an_operator("c", ["a", "b", "s"], service_s=0.01),
+        ],
+        units=tuple("abc"),
+        sinks=[Sink("out", ("c",)), Sink("more", ("c",))],
+        per_s=8.0,
+    )
+    journal = Journal("sqlite://", "r", buffered=True)
+    simulate(topology, SimulationSettings(), duration_s=120.0, journal=journal)
+    came: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for row in journal.rows("observation"):
+        assert (row["arrived_from"] is not None) == (row["unit"] == "c"), "one input alone has all of it"
+        if row["unit"] != "c":
+            continue
+        told = json.loads(row["arrived_from"])
+        assert sum(told.values()) == row["arrived"]
+        came = {name: came.get(name, 0) + records for name, records in told.items()}
+        for name, records in json.loads(row["emitted_by"]).items():
+            left[name] = left.get(name, 0) + records
+    assert came["a"] == pytest.approx(came["s"] / 2, abs=1)
+    assert came["b"] == came["s"]
+    # Two take what leaves c, and it is counted once.
+    assert left == {"c": pytest.approx(sum(came.values()), abs=2)}
+
+
 def test_a_unit_of_several_operators_is_one_queue_with_the_work_of_all() -> None:
     operators = [an_operator("a", service_s=0.1), an_operator("b", ["a"], service_s=0.2, ratio=0.5)]
     unit = Unit("u", ("a", "b"), policy=FIXED, initial_instances=2)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from penstock.channels.sinks import read_results
 from penstock.errors import ConfigurationError
+from penstock.machine.processes import wait_until
 from penstock.runs.in_one_session import LocalRun
+from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.gateway.queries import trigger_of
 from penstock.spark.unit.faults import OperatorError, cause_of
+from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.query import UnitQuery
 from penstock.topology.model import Operator, Sink, Unit
 
 from .conftest import a_topology, one_operator, put
@@ -91,6 +98,46 @@ def test_a_stateful_way_beside_a_stateless_one_is_one_query(spark, tmp_path):
         (0, 20),
         (1, 20),
     }
+
+
+def test_each_input_s_arrivals_and_each_operator_s_records_are_counted_by_themselves(spark, tmp_path):
+    one = a_topology(
+        [
+            Operator("even", ("numbers",), "functions:even"),
+            Operator("counted", ("more",), "functions:count_by_parity", stateful=True),
+        ],
+        [Sink("evens", ("even",), "jsonl:evens"), Sink("counts", ("counted",), "jsonl:counts")],
+        [Unit("u", ("even", "counted"))],
+    )
+    topology = replace(one, sources=(*one.sources, replace(one.sources[0], name="more")))
+    put(tmp_path, range(40), unit="u")
+    put(tmp_path, range(10), unit="u", source="more")
+    query = UnitQuery(spark, topology, "u", RunFolders(tmp_path))
+    meter = UnitMeter(spark, ExecutorControl(spark), query)
+    came, left, arrived = Counter(), Counter(), 0
+    running = query.start()
+    try:
+        meter.measure(time.time())
+
+        def all_came() -> bool:
+            nonlocal arrived
+            found = meter.measure(time.time())
+            if found is not None:
+                came.update(dict(found.arrived_from))
+                left.update(dict(found.emitted_by))
+                arrived += found.arrived
+            return left["even"] >= 26 and left["counted"] >= 2
+
+        put(tmp_path, range(40, 52), 1, unit="u")
+        assert wait_until(all_came, 120, poll_s=0.2)
+    finally:
+        running.stop()
+        query.stop_publishing()
+    assert (left["even"], left["counted"]) == (26, 2)
+    # What lay there at the first look did not come in since; what came after it did.
+    assert 12 <= came["numbers"] <= 52
+    assert came["more"] in (0, 10)
+    assert came["numbers"] + came["more"] == arrived
 
 
 def test_records_an_operator_throws_on_are_skipped_into_dead_letters_by_choice(spark, tmp_path):

@@ -37,6 +37,8 @@ def test_a_day_of_nine_units_opens_in_two_seconds(tmp_path: Path, open_page: Ope
         before, worked = time.monotonic(), time.process_time()
         page = open_page(server.address)
         took_s, own_s = time.monotonic() - before, time.process_time() - worked
+        page.wait_for_selector("body[data-whole=yes]")
+        whole_s = time.monotonic() - before
         devtools = page.context.new_cdp_session(page)
         devtools.send("Performance.enable")
         metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
@@ -46,7 +48,8 @@ def test_a_day_of_nine_units_opens_in_two_seconds(tmp_path: Path, open_page: Ope
         page.context.close()
     print(
         f"\na journal of 24 h with nine units, {points} observations: open after {took_s:.2f} s (bar: 2 s), "
-        f"{own_s:.2f} s of CPU here and {metrics['TaskDuration']:.2f} s in the page"
+        f"all of it there after {whole_s:.2f} s; {own_s:.2f} s of CPU to open it here, all in all"
+        f" {metrics['TaskDuration']:.2f} s in the page"
     )
     assert points > 50_000
     assert took_s < 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,29 +11,16 @@ from typing import Any
 
 import pytest
 
+from penstock.page import film as film_module
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Choice, LoopSettings
 from tests.builders import AT_ONCE, a_site, a_topology
-from tests.page.runs import PacedSimulation, a_finished_run
+from tests.page.runs import TWO_SOURCES, PacedSimulation, a_finished_run
 
 Open = Callable[..., Any]
 Keep = Callable[[Any, str], None]
-TWO_SOURCES = """
-name: two
-sources:
-  much: {workload: {name: constant, level_per_s: 18}}
-  little: {workload: {name: constant, level_per_s: 6}}
-operators:
-  both: {inputs: [much, little], slo: 2 s, service: {mean: 10 ms}}
-  after: {inputs: both, slo: 2 s, service: {mean: 10 ms}}
-units:
-  both: {operators: both}
-  after: {operators: after}
-sites:
-  here: {flavours: {small: {cores: 4, memory: 8 GiB, price: 0.10 EUR/h}}, max_hosts: 4}
-"""
 VIEWS = ("now", "why", "money", "replay")
 
 
@@ -166,25 +154,58 @@ def test_two_runs_stand_side_by_side_with_their_differences(
         page.context.close()
 
 
-def test_rates_along_edges_add_up_and_say_which_are_shared_out(tmp_path: Path, open_page: Open) -> None:
-    topology = parse_topology(TWO_SOURCES)
-    run = a_finished_run(tmp_path / "two", minutes=20, topology=topology)
+def edge_rates(page: Any) -> dict[str, tuple[float, bool]]:
+    """Rates along edges and whether each is known, as the graph shows them."""
+    return dict(
+        page.evaluate(
+            "(async () => { const { edgeRates } = await import('/film.js'), film = window.penstock.film;"
+            "const found = edgeRates(film, film.at(film.end));"
+            "return found.map((one, i) => [film.graph.edges[i].join(' '), one]); })()"
+        )
+    )
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_rates_along_edges_are_counted_where_they_can_be_and_shared_out_else(
+    tmp_path: Path, open_page: Open, counted: bool
+) -> None:
+    run = a_finished_run(tmp_path / "two", minutes=20, topology=parse_topology(TWO_SOURCES))
+    if not counted:
+        with sqlite3.connect(run / "journal.db") as journal:
+            journal.execute("update observation set arrived_from = null, emitted_by = null")
+        journal.close()
     with PageServer([Shown(run)]) as server:
         page = open_page(server.address)
-        rates = dict(
-            page.evaluate(
-                "(async () => { const { edgeRates } = await import('/film.js'), film = window.penstock.film;"
-                "const found = edgeRates(film, film.at(film.end));"
-                "return found.map((one, i) => [film.graph.edges[i].join(' '), one]); })()"
-            )
-        )
+        rates = edge_rates(page)
         (much, known_much), (little, known_little) = rates["source:much both"], rates["source:little both"]
-        assert (known_much, known_little) == (False, False)
-        assert much == pytest.approx(3 * little)
+        assert (known_much, known_little) == (counted, counted)
+        assert much == pytest.approx(3 * little, rel=0.1)
         assert much + little == pytest.approx(24.0, rel=0.1)
         assert rates["both after"][1] is True
-        assert [rate[0] for rate in page.locator(".graph .rate").all_text_contents()].count("≈") == 2
-        assert "shared among" in page.locator(".graph .note").inner_text()
+        shown = [rate[0] for rate in page.locator(".graph .rate").all_text_contents()]
+        assert shown.count("≈") == (0 if counted else 2)
+        assert page.locator(".graph .note").is_hidden() == counted
+        page.context.close()
+
+
+def test_a_long_run_is_shown_by_its_last_moments_and_filled_with_the_others(
+    runs: tuple[Path, Path], open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Shown(runs[0]).film()[0]["delta"]["observed"]
+    monkeypatch.setattr(film_module, "FEW_ROWS", 100)
+    with PageServer([Shown(runs[0])]) as server:
+        page = open_page(server.address)
+        page.wait_for_selector("body[data-whole=yes]")
+        assert page.evaluate("window.penstock.film.partial") is False
+        for unit, columns in whole.items():
+            for name in ("at", "in", "waiting", "running"):
+                assert page.evaluate(f"window.penstock.film.seen[{unit!r}][{name!r}]") == columns[name]
+        done = page.evaluate("window.penstock.film.seen.reduce.done.at(-1)")
+        first = whole["reduce"]
+        records = sum(rate * step for rate, step in zip(first["out"], first["step"], strict=True))
+        assert done == pytest.approx(records)
+        to(page, "replay")
+        assert "%" in figure(page, "kept")
         page.context.close()
 
 

@@ -21,6 +21,13 @@ class InstanceReading(NamedTuple):  # a tuple, for there are many of them
     """Records this instance finished in the interval."""
 
 
+class Counted(NamedTuple):
+    """Records of one source or operator."""
+
+    name: str
+    records: int
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What one unit did over one monitoring interval."""
@@ -54,6 +61,10 @@ class Measurement:
     readings: tuple[InstanceReading, ...] = ()
     on_time: int | None = None
     """Records finished in the interval that kept the SLO, where they were counted."""
+    arrived_from: tuple[Counted, ...] = ()
+    """What came in, by the source or operator it came from; empty where it is not known, or one's alone."""
+    emitted_by: tuple[Counted, ...] = ()
+    """What was sent on, by the operator it left behind, each record once however many take it; the same."""
 
     @property
     def arrival_rate_per_s(self) -> float:

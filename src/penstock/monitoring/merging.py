@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.monitoring.measurements import InstanceReading, Measurement
+from penstock.monitoring.measurements import Counted, InstanceReading, Measurement
 
 
 def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
@@ -36,7 +36,19 @@ def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
         latency_s=mean("latency_s"),
         latency_p95_s=mean("latency_p95_s"),
         readings=_mean_readings(measurements),
+        arrived_from=_summed([m.arrived_from for m in measurements]),
+        emitted_by=_summed([m.emitted_by for m in measurements]),
     )  # fmt: skip
+
+
+def _summed(counts: Sequence[Sequence[Counted]]) -> tuple[Counted, ...]:
+    """Records by name over several measurements; of one that does not tell them all, nothing is told."""
+    if not all(counts):
+        return ()
+    sums: dict[str, int] = {}
+    for name, records in (counted for some in counts for counted in some):
+        sums[name] = sums.get(name, 0) + records
+    return tuple(Counted(name, records) for name, records in sums.items())
 
 
 def _mean_readings(measurements: Sequence[Measurement]) -> tuple[InstanceReading, ...]:

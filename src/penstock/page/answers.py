@@ -33,8 +33,9 @@ class Answers:
     def __init__(self, runs: Sequence[Shown]) -> None:
         self.runs = tuple(runs)
         self.feed = LiveFeed(self.runs[0]) if self.runs[0].live else None
-        self._films: bytes | None = None
-        self._making = threading.Lock()
+        self._made: dict[str, bytes] = {}
+        """What is asked of runs that are over is made once."""
+        self._making = {what: threading.Lock() for what in ("films", "observed")}
         self._ahead = threading.Thread(target=self._make_ahead, name="page-film", daemon=True)
 
     def start(self) -> None:
@@ -63,18 +64,17 @@ class Answers:
             "clairvoyant": run.clairvoyant,
             "topology": self._version,
         }
-        return self.films() if what == "films" else as_json(answers[what]())
+        if what in ("films", "observed"):
+            return self.films() if what == "films" else self.observed()
+        return as_json(answers[what]())
 
     def films(self) -> bytes:
-        """The films of all runs; of runs that are over they are made once."""
-        with self._making:
-            if self._films is not None:
-                return self._films
-            over = not any(run.live for run in self.runs)
-            made = as_json([run.film()[0] for run in self.runs])
-            if over:
-                self._films = made
-            return made
+        """The films of all runs, of long ones without their older observations."""
+        return self._kept("films", lambda: [run.film(whole=False)[0] for run in self.runs])
+
+    def observed(self) -> bytes:
+        """Every observation of all runs."""
+        return self._kept("observed", lambda: [run.observed() for run in self.runs])
 
     def post(self, what: str, said: Mapping[str, Any]) -> bytes:
         """Do what is asked for; ConfigurationError with the reason where it cannot be done."""
@@ -86,6 +86,16 @@ class Answers:
         return as_json(orders[what](said))
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _kept(self, what: str, make: Callable[[], Any]) -> bytes:
+        with self._making[what]:
+            if what in self._made:
+                return self._made[what]
+            over = not any(run.live for run in self.runs)
+            made = as_json(make())
+            if over:
+                self._made[what] = made
+            return made
 
     def _make_ahead(self) -> None:
         with contextlib.suppress(PenstockError):  # whoever asks for it is told

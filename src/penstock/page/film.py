@@ -1,7 +1,8 @@
 """A film of a run: what its journal holds, as plain columns a browser can draw from.
 
 It is read in one transaction and only ever read: the file is opened so that nothing can be written. What
-came after a film is told in the same form, so a page that watches only adds it.
+came after a film is told in the same form, so a page that watches only adds it. Nine tenths of a long run's
+film are observations, and a first picture needs the last few of them alone: the others may come later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.controller.journal.tables import (
     ACTIONS,
     BUDGETS,
     CHARGES,
+    FLOWS,
     HOURS,
     LEASES,
     LIVES,
@@ -32,6 +34,8 @@ from penstock.experiments.twin import journal_file
 
 MOST_ROWS = 250_000
 """Observations a film has at most; of a longer run those of a stretch of time are put together."""
+FEW_ROWS = 10_000
+"""Observations of which a film is made at once; of more it begins with the last ones."""
 DIGITS = 5
 COLUMNS = {
     "in": "arrived", "out": "processed", "emitted": "emitted", "waiting": "waiting", "duration": "duration_s",
@@ -42,8 +46,10 @@ COLUMNS = {
 }  # fmt: skip
 """What of an observation a film shows, by the name it has there."""
 OPTIONAL = ("cpu_read", "in_filtered", "waiting_filtered", "duration_filtered")
-"""Left out of a film where a unit has none of it, as without a filter."""
+"""Left out of a film where a unit has none of it, as without a filter; rates by name are as well."""
 _RATES = ("in", "out", "emitted", "in_filtered")
+_FLOWS = {"arrived_from": "from:", "emitted_by": "by:"}
+"""What of an observation is told by name: how the names begin that its rates have in a film."""
 _COUNTS = ("waiting", "instances", "running")
 _CHARGE = ("at_s", "host", "units", "amount", "reason")
 
@@ -84,12 +90,16 @@ class Reader:
         """Let the journal go."""
         self._engine.dispose()
 
-    def since(self, place: Place) -> dict[str, Any]:
-        """All that is new, in one transaction; `place` is moved on."""
+    def since(self, place: Place, last_s: float | None = None) -> dict[str, Any]:
+        """All that is new, in one transaction; `place` is moved on.
+
+        With `last_s`, of many observations only those of the last so many seconds, and `partial` says so.
+        """
         with self._reading() as connection:
+            few = last_s is None or self._new_rows(connection, place) <= FEW_ROWS
             found = {
                 "ticks": self._ticks(connection, place),
-                "observed": self._observed(connection, place),
+                "observed": self._observed(connection, place, None if few else last_s),
                 "actions": self._actions(connection, place),
                 "lives": self._lives(connection, place),
                 "leases": self._leases(connection, place),
@@ -98,7 +108,14 @@ class Reader:
                 "budgets": self._plain(connection, place, BUDGETS, ("at_s", "unit", "budget_s")),
             }
         found["tick"] = place.ids.get(TICKS.name, 0)
+        if not few:
+            found["partial"] = True
         return found
+
+    def observed(self) -> dict[str, dict[str, list[Any]]]:
+        """All observations there are."""
+        with self._reading() as connection:
+            return self._observed(connection, Place())
 
     def rows(self, table: sa.Table, *conditions: Any) -> list[dict[str, Any]]:
         """Rows of this run that fulfil all conditions, oldest first."""
@@ -149,20 +166,37 @@ class Reader:
         at, hosts, up, bill = zip(*rows, strict=True) if rows else ((), (), (), ())
         return {"at": list(at), "hosts": list(hosts), "up": list(up), "bill": [float(one) for one in bill]}
 
-    def _observed(self, connection: sa.Connection, place: Place) -> dict[str, dict[str, list[Any]]]:
+    def _new_rows(self, connection: sa.Connection, place: Place) -> int:
+        """About how many observations are new, without a look at each."""
+        c = OBSERVATIONS.c
+        ends = [
+            connection.execute(sa.select(c.id).where(*self._new(place, OBSERVATIONS)).order_by(by).limit(1))
+            for by in (c.id, c.id.desc())
+        ]
+        first, last = (end.scalar() for end in ends)
+        return 0 if first is None or last is None else int(last) - int(first) + 1
+
+    def _observed(
+        self, connection: sa.Connection, place: Place, last_s: float | None = None
+    ) -> dict[str, dict[str, list[Any]]]:
         first = OBSERVATIONS.name not in place.ids
         new = self._new(place, OBSERVATIONS)
-        count = connection.execute(sa.select(sa.func.count()).where(*new)).scalar() or 0
-        found: dict[str, dict[str, list[Any]]] = {}
-        if first:
-            _add(found, connection.execute(self._hours()))
         c = OBSERVATIONS.c
-        if count <= MOST_ROWS:
+        found: dict[str, dict[str, list[Any]]] = {}
+        if last_s is not None:
+            newest = connection.execute(
+                sa.select(c.id, c.at_s).where(*new).order_by(c.id.desc()).limit(1)
+            ).one()
+            # By number first: looking at the instant of every row takes long where there are many.
+            new += [c.id > newest.id - MOST_ROWS // 10, c.at_s > newest.at_s - last_s]
+        elif first:
+            _add(found, connection.execute(self._hours()))
+        if last_s is not None or self._new_rows(connection, place) <= MOST_ROWS:
             present = {column.name: column for column in self._observation(connection)}
-            values = [c.at_s, c.interval_s, *(present[name] for name in COLUMNS.values())]
+            values = [c.at_s, c.interval_s, *(present[name] for name in (*COLUMNS.values(), *FLOWS))]
             _add(found, connection.execute(_shown_values(c.unit, *values).where(*new).order_by(c.id)))
         else:
-            _add(found, connection.execute(self._thinned(connection, new, count)))
+            _add(found, connection.execute(self._thinned(connection, new)))
         self._moved(connection, place, OBSERVATIONS)
         return found
 
@@ -171,10 +205,10 @@ class Reader:
         c = HOURS.c
         known = {name: c[name] for name in COLUMNS.values() if name in c}
         columns = [known.get(name, sa.null()) for name in COLUMNS.values()]
-        values = (c.at_s + c.interval_s, c.interval_s, *columns)
+        values = (c.at_s + c.interval_s, c.interval_s, *columns, *(sa.null() for _ in FLOWS))
         return _shown_values(c.unit, *values).where(c.run == self.run).order_by(c.at_s)
 
-    def _thinned(self, connection: sa.Connection, new: Sequence[Any], count: int) -> Any:
+    def _thinned(self, connection: sa.Connection, new: Sequence[Any]) -> Any:
         """Observations put together over so long a time that there are not too many."""
         c = OBSERVATIONS.c
         ends = sa.select(sa.func.min(c.at_s), sa.func.max(c.at_s), sa.func.count(c.unit.distinct()))
@@ -190,7 +224,9 @@ class Reader:
             for name in COLUMNS.values()
         ]
         return (
-            _shown_values(c.unit, sa.func.max(c.at_s), sa.func.sum(c.interval_s), *columns)
+            _shown_values(
+                c.unit, sa.func.max(c.at_s), sa.func.sum(c.interval_s), *columns, *(sa.null() for _ in FLOWS)
+            )
             .where(*new)
             .group_by(c.unit, bin_number)
             .order_by(bin_number)
@@ -237,26 +273,41 @@ def _shown_values(unit: Any, at_s: Any, step_s: Any, *values: Any) -> sa.Select[
     """
     shown = [
         value if name in _COUNTS else sa.func.round(value * 1.0 / step_s if name in _RATES else value, DIGITS)
-        for name, value in zip(COLUMNS, values, strict=True)
+        for name, value in zip(COLUMNS, values, strict=False)
     ]
-    return sa.select(unit, at_s, step_s, *shown)
+    return sa.select(unit, at_s, step_s, *shown, *values[len(COLUMNS) :])
 
 
 def _add(found: dict[str, dict[str, list[Any]]], result: Any) -> None:
-    """Put rows of (unit, end, length, values of `COLUMNS`) into columns by unit."""
+    """Put rows of (unit, end, length, values of `COLUMNS`, those of `FLOWS`) into columns by unit."""
     by_unit: dict[str, list[Any]] = {}
     for row in result.cursor.fetchall():  # without what SQLAlchemy makes of each row
         by_unit.setdefault(row[0], []).append(row)
     for unit, members in by_unit.items():
         columns = found.setdefault(unit, {"at": [], "step": []})
         before = len(columns["at"])
-        for name, column in zip(("at", "step", *COLUMNS), list(zip(*members, strict=True))[1:], strict=True):
+        values = list(zip(*members, strict=True))[1:]
+        shown: dict[str, Sequence[Any]] = dict(zip(("at", "step", *COLUMNS), values, strict=False))
+        for prefix, told in zip(_FLOWS.values(), values[-len(FLOWS) :], strict=True):
+            shown |= _rates(prefix, told, shown["step"])
+        for name, column in shown.items():
             if name in OPTIONAL and name not in columns and column.count(None) == len(column):
                 continue
             columns.setdefault(name, [None] * before).extend(column)
         for known in columns.values():
             if len(known) < len(columns["at"]):
                 known += [None] * (len(columns["at"]) - len(known))
+
+
+def _rates(prefix: str, told: Sequence[str | None], steps: Sequence[float]) -> dict[str, list[float | None]]:
+    """Rates by name out of the records by name that each of some observations tells of, if any."""
+    found: dict[str, list[float | None]] = {}
+    for place, text in enumerate(told):
+        if text is not None and steps[place] > 0:
+            for name, records in json.loads(text).items():
+                column = found.setdefault(prefix + name, [None] * len(told))
+                column[place] = round(records / steps[place], DIGITS)
+    return found
 
 
 def _where(payload: str) -> str | None:

@@ -37,7 +37,7 @@ class LiveFeed:
     def __init__(self, shown: Shown, look_s: float = LOOK_S) -> None:
         self._shown = shown
         self._look_s = look_s
-        self._film, self._place = shown.film()
+        self._film, self._place = shown.film(whole=False)
         self._revision = shown.revision
         self._first = self._film["delta"]["tick"]
         """A page whose film ends before this has missed something."""

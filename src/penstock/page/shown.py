@@ -26,6 +26,9 @@ from penstock.workload.registry import make_workload
 
 LOAD_S = 7 * 86_400.0
 """A load is looked at for a week at most."""
+LAST_S = 150.0
+LAST_LOOKS = 12
+"""The first picture of a run is drawn from the last so many seconds and looks."""
 BAND = (0.1, 0.5, 0.9)
 """The quantiles of a forecast that are shown."""
 
@@ -71,12 +74,21 @@ class Shown:
             pass  # it has none yet, or is one that was simulated
         return self.revision
 
-    def film(self) -> tuple[dict[str, Any], Place]:
-        """Everything the page starts from, and how far the journal was read for it."""
+    def film(self, *, whole: bool = True) -> tuple[dict[str, Any], Place]:
+        """Everything the page starts from, and how far the journal was read for it.
+
+        Where it need not be `whole` and the run is long, only its last observations are in it: what a first
+        picture shows. `observed` has all.
+        """
         self.refresh()
         place = Place()
-        delta = self.reader.since(place)
+        last_s = max(LAST_S, LAST_LOOKS * self.topology.loop.monitoring_s)
+        delta = self.reader.since(place, None if whole else last_s)
         return {**self._about(), "delta": delta, "live": self.live, "status": self.status()}, place
+
+    def observed(self) -> dict[str, Any]:
+        """Every observation, by unit, in columns."""
+        return self.reader.observed()
 
     def status(self) -> dict[str, Any] | None:
         """What the journal does not hold of a run that goes on."""
@@ -233,13 +245,13 @@ class Shown:
 
 
 def _graph(topology: Topology) -> dict[str, Any]:
-    """Sources, units and sinks, and which takes from which."""
+    """Sources, units and sinks, which takes from which, and whose records each edge carries."""
     nodes = [
         *({"id": f"source:{s.name}", "kind": "source", "name": s.name} for s in topology.sources),
         *({"id": unit.name, "kind": "unit", "name": unit.name} for unit in topology.units_in_order),
         *({"id": f"sink:{sink.name}", "kind": "sink", "name": sink.name} for sink in topology.sinks),
     ]
-    edges: dict[tuple[str, str], None] = {}
+    edges: dict[tuple[str, str], list[str]] = {}
 
     def place(name: str) -> str:
         return topology.unit_of.get(name, f"source:{name}")
@@ -248,11 +260,12 @@ def _graph(topology: Topology) -> dict[str, Any]:
         for operator in unit.operators:
             for name in topology.operator_by_name[operator].inputs:
                 if place(name) != unit.name:
-                    edges[place(name), unit.name] = None
+                    edges.setdefault((place(name), unit.name), []).append(name)
     for sink in topology.sinks:
         for name in sink.inputs:
-            edges[place(name), f"sink:{sink.name}"] = None
-    return {"nodes": nodes, "edges": [list(edge) for edge in edges]}
+            edges.setdefault((place(name), f"sink:{sink.name}"), []).append(name)
+    carried = [sorted(set(names)) for names in edges.values()]
+    return {"nodes": nodes, "edges": [list(edge) for edge in edges], "carried": carried}
 
 
 def _loads(topology: Topology) -> dict[str, float]:

@@ -34,6 +34,10 @@ class Edge:
     target: str | None
     """The unit they go to; None where they leave the topology."""
     target_way: int
+    operator: str = ""
+    """The operator they leave behind."""
+    first: bool = True
+    """Whether it is the first to take the operator's records: each is counted as sent on once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Flow:
     slo_s: float
     ways: tuple[Way, ...]
     edges: tuple[Edge, ...]
+    producers: tuple[str, ...] = ()
+    """The sources and operators it takes records from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,8 @@ def flows_of(topology: Topology) -> tuple[tuple[Flow, ...], tuple[Entry, ...]]:
             found_ways.append(_way(topology, operator, counts))
             for name, count in counts.items():
                 edges += _edges_out(topology, unit.name, number, name, count, ways)
-        flows.append(Flow(unit.name, topology.unit_slo_s(unit.name), tuple(found_ways), tuple(edges)))
+        slo_s = topology.unit_slo_s(unit.name)
+        flows.append(Flow(unit.name, slo_s, tuple(found_ways), tuple(edges), _producers(topology, unit.name)))
     entries = tuple(
         Entry(source.name, topology.unit_of[name], ways[topology.unit_of[name]].index(name))
         for source in topology.sources
@@ -74,6 +81,11 @@ def flows_of(topology: Topology) -> tuple[tuple[Flow, ...], tuple[Entry, ...]]:
         if name in topology.unit_of
     )
     return tuple(flows), entries
+
+
+def _producers(topology: Topology, unit: str) -> tuple[str, ...]:
+    inputs = (topology.operator_by_name[name].inputs for name in topology.unit_by_name[unit].operators)
+    return tuple(dict.fromkeys(n for names in inputs for n in names if topology.unit_of.get(n) != unit))
 
 
 def _entry_operators(topology: Topology, unit: str) -> tuple[str, ...]:
@@ -117,17 +129,17 @@ def _edges_out(
     topology: Topology, unit: str, way: int, operator: str, count: float, ways: dict[str, tuple[str, ...]]
 ) -> list[Edge]:
     ratio = count * topology.operator_by_name[operator].ratio
-    edges = []
+    edges: list[Edge] = []
     successors = topology.successors[operator]
     for successor in successors:
         target = topology.unit_of.get(successor)
         if target is None:
-            edges.append(Edge(way, ratio, None, 0))
+            edges.append(Edge(way, ratio, None, 0, operator, not edges))
         elif target != unit:
-            edges.append(Edge(way, ratio, target, ways[target].index(successor)))
+            edges.append(Edge(way, ratio, target, ways[target].index(successor), operator, not edges))
     if not successors:
         # Nothing takes its records: they leave here, finished, whatever its ratio says.
-        edges.append(Edge(way, count, None, 0))
+        edges.append(Edge(way, count, None, 0, operator))
     return edges
 
 

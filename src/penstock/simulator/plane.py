@@ -176,12 +176,14 @@ class SimulatedPlane:
         interval_s = now_s - self._observed_s
         if interval_s <= 0:
             return {}
-        stations, emitted = self.traffic.stations, self.traffic.emitted
+        stations, emitted, sent = self.traffic.stations, self.traffic.emitted, self.traffic.emitted_by
         windows = {unit: station.read(now_s, interval_s) for unit, station in stations.items()}
         readings = self._readings(windows)
         self._observed_s = now_s
         found = {
-            unit: stations[unit].measured(now_s, interval_s, emitted.get(unit, 0), window, readings[unit])
+            unit: stations[unit].measured(
+                now_s, interval_s, emitted.get(unit, 0), window, readings[unit], sent.get(unit)
+            )
             for unit, window in windows.items()
         }
         emitted.clear()

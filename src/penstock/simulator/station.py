@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.monitoring.measurements import InstanceReading, Measurement
+from penstock.monitoring.measurements import Counted, InstanceReading, Measurement
 from penstock.simulator.flows import Flow, Way
 from penstock.simulator.kernel import (
     ARRIVAL,
@@ -39,6 +39,8 @@ from penstock.simulator.kernel import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_Part = tuple[Floats, Floats, int, str]
+"""Records on their way in: their instants, their origins, the way they come in by, and who sent them."""
 
 
 class Finished(NamedTuple):
@@ -80,8 +82,8 @@ class Station:
         self._head = 0
         self._tail = 0
         self._queue: Floats = np.empty((RECORD_ROWS, 1024))
-        self._inbox: list[tuple[Floats, Floats, int]] = []
-        """Records handed over and not yet arrived: instants, origins, and the way all of them come in by."""
+        self._inbox: list[_Part] = []
+        """Records handed over and not yet arrived."""
         self._slots: Floats = np.zeros((SLOT_ROWS, 0))
         self._owners: list[str] = []
         """Instances in the order of their slots."""
@@ -91,6 +93,9 @@ class Station:
         """Instances some of whose slots take nothing new and go when they are free."""
         self.arrived = 0
         self.done = 0
+        several = len(flow.producers) > 1
+        self._came_from = dict.fromkeys(flow.producers, 0) if several else {}
+        """What came in since the last measurement, by producer; of one alone it is all that came in."""
         self.histograms: Floats = np.zeros((2, BINS))
         self.sums: Floats = np.zeros(SUMS)
         self._window_histograms: Floats = np.zeros((2, BINS))
@@ -182,10 +187,10 @@ class Station:
         """Records some slot works on."""
         return int(np.count_nonzero(self._slots[HELD]))
 
-    def receive(self, arrival_s: Floats, origin_s: Floats, way: int) -> None:
-        """Hand over records with the instants they arrive, sorted; they may lie in the future."""
+    def receive(self, arrival_s: Floats, origin_s: Floats, way: int, producer: str = "") -> None:
+        """Hand over a producer's records with the instants they arrive, sorted, maybe in the future."""
         if arrival_s.size:
-            self._inbox.append((arrival_s, origin_s, way))
+            self._inbox.append((arrival_s, origin_s, way, producer))
 
     def step(self, begin_s: float, end_s: float) -> Finished:
         """Serve from one instant to another."""
@@ -223,13 +228,14 @@ class Station:
         emitted: int,
         window: Window,
         readings: tuple[InstanceReading, ...],
+        emitted_by: dict[str, int] | None = None,
     ) -> Measurement:
         """A window as a measurement."""
         # What is not equal to itself is NaN.
         known: list[Any] = [None if value != value else value for value in window.statistics]
         values: list[Any] = [
             self.flow.unit, now_s, interval_s, window.arrived, window.done, emitted, window.waiting,
-            window.in_service, *known, readings, window.on_time,
+            window.in_service, *known, readings, window.on_time, _taken(self._came_from), _taken(emitted_by),
         ]  # fmt: skip
         return Measurement(*values)
 
@@ -251,25 +257,27 @@ class Station:
     def _admit(self, end_s: float) -> int:
         """Move records that have arrived by now from the inbox into the queue; where the first of them is."""
         number = 0
-        here: list[tuple[Floats, Floats, int]] = []
-        later: list[tuple[Floats, Floats, int]] = []
+        here: list[_Part] = []
+        later: list[_Part] = []
         for part in self._inbox:
-            arrival, origin, way = part
+            arrival, origin, way, producer = part
             if arrival[-1] < end_s:
                 here.append(part)
                 number += arrival.size
                 continue
             cut = int(arrival.searchsorted(end_s))
             number += cut
-            here.append((arrival[:cut], origin[:cut], way))
-            later.append((arrival[cut:], origin[cut:], way))
+            here.append((arrival[:cut], origin[:cut], way, producer))
+            later.append((arrival[cut:], origin[cut:], way, producer))
         self._inbox = later
         if self._tail + number > self._queue.shape[1]:
             self._move(0, number)
         fresh = self._tail
-        for arrival, origin, way in here:
+        for arrival, origin, way, producer in here:
             admit(arrival, origin, self._work[way].next(arrival.size), way, self._queue, fresh, self._tail)
             self._tail += arrival.size
+            if self._came_from:
+                self._came_from[producer] += arrival.size
         self.arrived += number
         return fresh
 
@@ -299,6 +307,15 @@ class Station:
         queue[:, first : first + waiting] = self._queue[:, self._head : self._tail]
         self._queue = queue
         self._head, self._tail = first, first + waiting
+
+
+def _taken(counts: dict[str, int] | None) -> tuple[Counted, ...]:
+    """What was counted; counting begins anew."""
+    if not counts:
+        return ()
+    found = tuple(Counted(name, records) for name, records in counts.items())
+    counts.update(dict.fromkeys(counts, 0))
+    return found
 
 
 def _fresh(slots: int, from_s: float, slowdown: float) -> Floats:

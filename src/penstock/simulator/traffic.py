@@ -46,6 +46,10 @@ class Traffic:
         self.now_s = 0.0
         self.emitted: dict[str, int] = {}
         """Records each unit sent on since somebody cleared this."""
+        self.emitted_by: dict[str, dict[str, int]] = {
+            flow.unit: {edge.operator: 0 for edge in flow.edges} for flow in flows if len(flow.edges) > 1
+        }
+        """The same by operator, each record once; of units with one way out that is all they sent."""
         self.end_to_end = np.zeros(BINS)
         self.end_to_end_sum_s = 0.0
         self.delivered = 0
@@ -60,7 +64,7 @@ class Traffic:
             arrival = stream.until(end_s)
             self.emitted_by_sources[name] += int(arrival.size)
             for unit, way in targets:
-                self.stations[unit].receive(arrival, arrival, way)
+                self.stations[unit].receive(arrival, arrival, way, name)
         for unit, station in self.stations.items():
             finished = station.step(begin_s, end_s)
             self._send_on(unit, station, finished)
@@ -81,12 +85,14 @@ class Traffic:
             if not end_s.size:
                 continue
             self.emitted[unit] = self.emitted.get(unit, 0) + int(end_s.size)
+            if edge.first and unit in self.emitted_by:
+                self.emitted_by[unit][edge.operator] += int(end_s.size)
             if edge.target is None:
                 self._deliver(end_s - origin_s)
             else:
                 delay_s = self._delay_s(unit, edge.target)
                 arrival_s = end_s + delay_s if delay_s else end_s
-                self.stations[edge.target].receive(arrival_s, origin_s, edge.target_way)
+                self.stations[edge.target].receive(arrival_s, origin_s, edge.target_way, edge.operator)
 
     def _passed_on(
         self, edge: tuple[str, int], ratio: float, end_s: Floats, origin_s: Floats

@@ -7,13 +7,14 @@ would break what its own Penstock relies on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
 from penstock.controller.journal.tables import (
     BESIDE,
     ENACTED_INDEX,
+    FLOWS,
     LEASE_INDEX,
     LEASES,
     METADATA,
@@ -23,7 +24,7 @@ from penstock.controller.journal.tables import (
 )
 from penstock.errors import JournalError
 
-VERSION = 3
+VERSION = 4
 """The version of the tables in `tables`."""
 _LOCK = 0x70656E73
 """A number of our own for PostgreSQL's advisory locks: one process at a time makes or changes tables."""
@@ -83,10 +84,19 @@ def _from_1(connection: sa.Connection) -> None:
 
 def _from_2(connection: sa.Connection) -> None:
     """Add what a filter was given, or gave, beside what an observation holds of it."""
+    _add_columns(connection, BESIDE, "FLOAT")
+
+
+def _from_3(connection: sa.Connection) -> None:
+    """Add what came in by where it came from, and what went out by what it left behind."""
+    _add_columns(connection, FLOWS, "VARCHAR")
+
+
+def _add_columns(connection: sa.Connection, names: Sequence[str], kind: str) -> None:
     present = {column["name"] for column in sa.inspect(connection).get_columns(OBSERVATIONS.name)}
-    for name in (name for name in BESIDE if name not in present):
-        connection.exec_driver_sql(f"ALTER TABLE {OBSERVATIONS.name} ADD COLUMN {name} FLOAT")
+    for name in (name for name in names if name not in present):
+        connection.exec_driver_sql(f"ALTER TABLE {OBSERVATIONS.name} ADD COLUMN {name} {kind}")
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1, _from_2)
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1, _from_2, _from_3)
 """How to come from version n to n + 1, in order. Tables that change later need their old form written out."""

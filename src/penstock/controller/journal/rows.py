@@ -12,7 +12,7 @@ from penstock.controller.guards import Verdict
 from penstock.fleet.actions import ACTIONS, Action
 from penstock.fleet.lives import Life
 from penstock.infrastructure.leases import Charge, Lease
-from penstock.monitoring.measurements import Measurement, Signal
+from penstock.monitoring.measurements import Counted, Measurement, Signal
 
 END_OF_RUN = "end of run"
 """Stands where the policy's name stands for the releases that end a run."""
@@ -101,7 +101,12 @@ def observation_row(
         m.latency_s, m.latency_p95_s, signal.cpu_ratio, signal.memory_ratio, signal.cpu_std,
         signal.memory_std, signal.trusted, instances.get(m.unit, 0), running.get(m.unit, 0),
         signal.cpu_read_ratio, signal.memory_read_ratio, *_decided_on(signal),
+        _counted(m.arrived_from), _counted(m.emitted_by),
     )  # fmt: skip
+
+
+def _counted(counts: Sequence[Counted]) -> str | None:
+    return as_json(dict(counts)) if counts else None
 
 
 def _decided_on(signal: Signal) -> tuple[float | None, float | None, float | None]:

@@ -29,6 +29,9 @@ BESIDE = (
 )  # fmt: skip
 """The other side of what a filter changed: utilisation as it was read, where the row has the estimate; what
 the policy decided on, where the row has what was measured. NULL where no filter was between them."""
+FLOWS = ("arrived_from", "emitted_by")
+"""Records of an observation by where they came from and what they left behind, as JSON; NULL where that is
+not known or one's alone."""
 TICKS = _table(
     "tick",
     sa.Column("decided", sa.Boolean, nullable=False),
@@ -54,6 +57,7 @@ OBSERVATIONS = _table(
     sa.Column("instances", sa.Integer),
     sa.Column("running", sa.Integer),
     *(sa.Column(name, sa.Float) for name in BESIDE),
+    *(sa.Column(name, sa.String) for name in FLOWS),
 )  # fmt: skip
 HEALTH = sa.case(
     (

@@ -1,8 +1,8 @@
 // A run as data: columns of what was observed, decisions, lives, leases. What a view shows at an instant is
 // found here, whether the instant is past or present.
 
-// What a film leaves out of a unit where there is none of it.
-const OPTIONAL = ["cpu_read", "in_filtered", "waiting_filtered", "duration_filtered"];
+// What is added up here, beside the columns that are told.
+const SUMS = new Set(["done", "late"]);
 const THERE = new Set(["starting", "running", "retiring"]);
 export const LEVELS = { kept: "within its SLO", near: "up to twice its SLO", late: "more than twice its SLO", unknown: "nothing measured" };
 export const MARKS = { kept: "✓", near: "~", late: "✕", unknown: "?" };
@@ -33,6 +33,8 @@ export class Film {
     this.tick = 0;
     this.cursor = null;
     this.add(told.delta);
+    // Of a long run only the last observations are told at first; `fill` brings the others.
+    this.partial = told.delta.partial ?? false;
     delete this.delta;
   }
 
@@ -59,22 +61,7 @@ export class Film {
       if (!fresh(at)) return;
       for (const name of ["at", "hosts", "up", "bill"]) this.ticks[name].push(delta.ticks[name][i]);
     });
-    for (const [unit, columns] of Object.entries(delta.observed)) {
-      if (!(unit in this.units)) continue;
-      const own = (this.seen[unit] ??= Object.fromEntries(Object.keys(columns).map((name) => [name, []])));
-      own.done ??= []; own.late ??= [];
-      const last = own.at.length ? own.at[own.at.length - 1] : -Infinity;
-      const slo = this.units[unit].slo;
-      let done = own.done.at(-1) ?? 0, late = own.late.at(-1) ?? 0;
-      for (let i = 0; i < columns.at.length; i++) {
-        if (columns.at[i] <= last) continue;
-        for (const name in columns) (own[name] ??= own.at.slice(0, own.done.length).map(() => null)).push(columns[name][i]);
-        for (const name of OPTIONAL) if (own[name] && !(name in columns)) own[name].push(null);
-        const records = columns.out[i] * columns.step[i];
-        done += records; late += records * lateShare(columns.duration[i], columns.p95[i], columns.p99[i], slo);
-        own.done.push(done); own.late.push(late);
-      }
-    }
+    for (const [unit, columns] of Object.entries(delta.observed)) if (unit in this.units) this.observe(unit, columns);
     for (const life of delta.lives) if (fresh(life[0])) this.lives.push(life);
     for (const charge of delta.charges) {
       if (!fresh(charge[0])) continue;
@@ -87,6 +74,42 @@ export class Film {
     for (const budget of delta.budgets) if (fresh(budget[0])) this.budgets.push(budget);
     this.changed(delta);
     this.tick = delta.tick;
+  }
+
+  observe(unit, columns, before = Infinity) {
+    const own = (this.seen[unit] ??= Object.fromEntries([...Object.keys(columns), ...SUMS].map((name) => [name, []])));
+    const last = own.at.length ? own.at[own.at.length - 1] : -Infinity, slo = this.units[unit].slo;
+    // Where nothing is there yet the columns are taken as they are: a day has 50,000 rows.
+    let first = 0, end = columns.at.length;
+    while (first < end && columns.at[first] <= last) first++;
+    while (end > first && columns.at[end - 1] >= before) end--;
+    if (first >= end) return;
+    const known = own.at.length;
+    for (const name in columns) {
+      if (SUMS.has(name)) continue;
+      if (known === 0) { own[name] = columns[name].slice(first, end); continue; }
+      const column = (own[name] ??= new Array(known).fill(null));
+      for (let i = first; i < end; i++) column.push(columns[name][i]);
+    }
+    for (const name in own) if (!(name in columns) && !SUMS.has(name)) for (let i = first; i < end; i++) own[name].push(null);
+    let done = own.done.at(-1) ?? 0, late = own.late.at(-1) ?? 0;
+    for (let i = first; i < end; i++) {
+      const records = columns.out[i] * columns.step[i];
+      done += records; late += records * lateShare(columns.duration[i], columns.p95[i], columns.p99[i], slo);
+      own.done.push(done); own.late.push(late);
+    }
+  }
+
+  // All observations of a run of which only the last were told, and what came meanwhile.
+  fill(observed) {
+    const last = this.seen;
+    this.seen = {};
+    for (const name of this.names) {
+      this.seen[name] = null;
+      if (observed[name]) this.observe(name, observed[name], last[name]?.at[0] ?? Infinity);
+      if (last[name]) this.observe(name, last[name]);
+    }
+    this.partial = false;
   }
 
   changed(delta) {
@@ -115,6 +138,7 @@ export class Film {
     found.health = this.health(own, i);
     // Micro-batches come and go: what flows along an edge is a mean over some of them.
     found.flowIn = this.mean(own, "in", i); found.flowOut = this.mean(own, "emitted", i);
+    found.flows = (column) => (own[column] ? this.mean(own, column, i) : null);
     if (found.duration !== null) {
       found.ratio = found.duration / unit.slo;
       found.level = found.ratio <= 1 ? "kept" : found.ratio <= 2 ? "near" : "late";
@@ -125,8 +149,11 @@ export class Film {
 
   mean(own, column, i) {
     let records = 0, seconds = 0;
-    for (let j = i; j >= 0 && own.at[j] > own.at[i] - FLOW_S; j--) { records += (own[column][j] ?? 0) * own.step[j]; seconds += own.step[j]; }
-    return seconds > 0 ? records / seconds : 0;
+    for (let j = i; j >= 0 && own.at[j] > own.at[i] - FLOW_S; j--) {
+      if (own[column][j] === null) continue;
+      records += own[column][j] * own.step[j]; seconds += own.step[j];
+    }
+    return seconds > 0 ? records / seconds : column.includes(":") ? null : 0;
   }
 
   // What a unit executed over what came to it in the last minute, as the loop counts it; null where nothing came.
@@ -182,7 +209,7 @@ export class Film {
       t, units, hosts, instances, bill: place < 0 ? 0 : this.ticks.bill[place], rate,
       month: (used / elapsed) * 3600 * HOURS_A_MONTH,
       // The run itself counted every record; before its end the share is read off the durations of each tick.
-      counted: !this.live && t >= this.end && this.result ? this.result.compliance.real_time : null, kept: this.keptUpTo(t),
+      counted: !this.live && t >= this.end && this.result ? this.result.compliance.real_time : null, kept: this.partial ? null : this.keptUpTo(t),
     };
   }
 
@@ -255,23 +282,34 @@ export function verb(action) {
 export const KINDS = Object.keys(VERBS);
 export const kindWord = (kind) => VERBS[kind] ?? kind;
 
-// Rates along the edges over half a minute: [rate, known]. What comes into a unit and what goes out of it is counted for the unit as a
-// whole, so an edge is known where it is the only one in or out. What is left is shared among the others by what
-// their sources are said to send, else evenly.
+// Rates along the edges over half a minute: [rate, known]. A unit with several inputs, or several ways out, counts each
+// where the ground it runs on can. Where it cannot, an edge is known if it is the only one in or out; what is left
+// is shared among the others by what their sources are said to send, else evenly.
 export function edgeRates(film, state) {
   const unit = new Map(state.units.map((one) => [one.name, one])), into = new Map(), outOf = new Map();
-  for (const [from, to] of film.graph.edges) {
+  film.graph.edges.forEach(([from, to]) => {
     (into.get(to) ?? into.set(to, []).get(to)).push(from);
     (outOf.get(from) ?? outOf.set(from, []).get(from)).push(to);
-  }
-  const sent = (from) => (unit.has(from) && outOf.get(from).length === 1 ? unit.get(from).flowOut : null);
-  return film.graph.edges.map(([from, to]) => {
-    if (!unit.has(to)) return unit.has(from) ? [unit.get(from).flowOut / outOf.get(from).length, outOf.get(from).length === 1] : [null, false];
-    const all = into.get(to);
-    if (all.length === 1) return [unit.get(to).flowIn, true];
-    if (sent(from) !== null) return [sent(from), true];
-    const others = all.filter((name) => sent(name) === null), weight = (name) => film.loads?.[name] ?? 1;
-    const left = Math.max(0, unit.get(to).flowIn - all.reduce((sum, name) => sum + (sent(name) ?? 0), 0));
-    return [(left * weight(from)) / others.reduce((sum, name) => sum + weight(name), 0), false];
+  });
+  const counted = (one, kind, names) => {
+    const rates = names.map((name) => one?.flows?.(`${kind}:${name}`) ?? null);
+    return rates.length && !rates.includes(null) ? rates.reduce((sum, rate) => sum + rate, 0) : null;
+  };
+  const known = film.graph.edges.map(([from, to], i) => {
+    const carried = film.graph.carried?.[i] ?? [], measured = counted(unit.get(to), "from", carried) ?? counted(unit.get(from), "by", carried);
+    if (measured !== null) return measured;
+    if (unit.has(to) && into.get(to).length === 1) return unit.get(to).flowIn;
+    return unit.has(from) && outOf.get(from).length === 1 ? unit.get(from).flowOut : null;
+  });
+  return film.graph.edges.map(([from, to], i) => {
+    if (known[i] !== null) return [known[i], true];
+    const way = unit.has(to) ? to : unit.has(from) ? from : null;
+    if (way === null) return [null, false];
+    // The other edges of the same side: what is left of the whole is theirs.
+    const side = film.graph.edges.map((edge, k) => [edge, k]).filter(([edge]) => edge[way === to ? 1 : 0] === way);
+    const weight = ([edge]) => (way === to ? film.loads?.[edge[0]] ?? 1 : 1), open = side.filter(([, k]) => known[k] === null);
+    const whole = way === to ? unit.get(to).flowIn : unit.get(from).flowOut;
+    const left = Math.max(0, whole - side.reduce((sum, [, k]) => sum + (known[k] ?? 0), 0));
+    return [(left * weight([[from, to], i])) / open.reduce((sum, one) => sum + weight(one), 0), false];
   });
 }

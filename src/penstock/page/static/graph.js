@@ -24,7 +24,7 @@ export class Graph {
     this.drawing.append(arrow());
     places.edges.forEach((points, i) => this.drawEdge(points, i));
     for (const node of film.graph.nodes) this.drawNode(node, places.nodes.get(node.id), choose);
-    this.note = element("p", { class: "note", hidden: true }, "≈: what comes into a unit, and what goes out, is counted for the unit as a whole. With several inputs or outputs it is shared among those of which nothing else is known, by what their sources are said to send, else evenly.");
+    this.note = element("p", { class: "note", hidden: true }, "≈: here only all that comes in, or goes out, is counted. It is shared among the edges of which nothing else is known, by what their sources are said to send, else evenly.");
     this.root.append(this.drawing, this.note);
     this.drawing.addEventListener("keydown", (event) => this.walk(event));
   }

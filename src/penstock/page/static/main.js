@@ -39,6 +39,20 @@ class App {
     this.show(names.includes(asked) ? asked : this.films.length > 1 ? "replay" : "now");
     if (this.film.live) this.follow();
     document.body.dataset.ready = "yes";
+    await this.fill();
+    document.body.dataset.whole = "yes";
+  }
+
+  // A long run is shown by its last moments first; all the others come behind.
+  async fill() {
+    if (!this.films.some((film) => film.partial)) return;
+    const films = this.films;
+    try {
+      const observed = await this.ask("observed");
+      films.forEach((film, i) => { if (film.partial) film.fill(observed[i]); });
+    } catch (error) { this.headline("late", `Older observations cannot be read: ${error.message}`); return; }
+    if (films !== this.films) return;
+    if (this.name === "why" || this.name === "replay") this.view.shown?.(); else this.refresh();
   }
 
   async load() {
@@ -49,6 +63,7 @@ class App {
   // The run goes on with another version of its topology, or this page has missed something: all is read anew.
   async renew() {
     await this.load();
+    await this.fill();
     const { change } = this.views;
     this.views = change ? { change } : {};
     change?.renewed(this.film);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.channels.envelope import SOURCE_TIME
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 OBSERVED_INPUT = "penstock-input-"
 """The metrics a unit's query reports with its progress of sources that are functions begin with this."""
+OBSERVED_OUTPUT = "penstock-output"
+"""The metric a unit's query reports with its progress: how many records leave."""
+BEHIND = "behind "
+"""What of it is one operator's begins with this."""
 OUTLET = "penstock_outlet"
 """The column that says which operator's a record is, where those of several are in one DataFrame."""
 _SQL = "sql:"
@@ -70,6 +74,16 @@ def called(spark: SparkSession, operator: Operator, given: Mapping[str, DataFram
             f"got {type(answer).__name__}"
         )
     return answer
+
+
+def counted(leaving: DataFrame, operators: Iterable[str]) -> DataFrame:
+    """What leaves, counted at every progress event: in all, and by operator where a column says whose."""
+    from pyspark.sql import functions as sql
+
+    counts = [sql.count(sql.lit(1)).alias("records")]
+    if OUTLET in leaving.columns:
+        counts += [sql.count_if(leaving[OUTLET] == name).alias(BEHIND + name) for name in operators]
+    return leaving.observe(OBSERVED_OUTPUT, *counts)
 
 
 def aged(records: DataFrame, name: str) -> DataFrame:

@@ -239,6 +239,11 @@ def _checked(beat: Beat) -> Beat:
         value = getattr(measured, name) or 0
         if not 0 <= value <= MOST_RECORDS:
             raise ConfigurationError(f"measurement.{name}: expected 0 to {MOST_RECORDS:.0e}, got {value!r}")
+    for name, records in (*measured.arrived_from, *measured.emitted_by):
+        if not 0 <= records <= MOST_RECORDS:
+            raise ConfigurationError(
+                f"{records!r} records of {name[:40]!r}: expected 0 to {MOST_RECORDS:.0e}"
+            )
     for reading in measured.readings:
         for ratio in (reading.cpu_ratio, reading.memory_ratio):
             if ratio is not None and not 0.0 <= ratio <= MOST_USED:

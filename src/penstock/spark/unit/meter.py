@@ -13,17 +13,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.channels.model import Arrival, Backlog, FinishedBatch
-from penstock.monitoring import DurationStatistics, Measurement
+from penstock.monitoring import Counted, DurationStatistics, Measurement
 from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.session.meter import SessionMeter
 from penstock.spark.session.progress import Batch
-from penstock.spark.unit.composition import OBSERVED_INPUT
-from penstock.spark.unit.query import OBSERVED_OUTPUT, UnitQuery
+from penstock.spark.unit.composition import BEHIND, OBSERVED_INPUT, OBSERVED_OUTPUT
+from penstock.spark.unit.query import UnitQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_ALL = ""
+"""Stands for all inputs together where each has its own."""
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Where in a file's span its records are taken to be: a batch has many files."""
 _SPREAD = tuple((step + 0.5) / 40 for step in range(40))
@@ -45,30 +47,38 @@ class UnitMeter:
     def __init__(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
         self._query = query
         self._published = 0
-        self._backlog = Backlog()
-        self._unseen = 0
-        """Records that have left the backlog and are not told of as processed yet."""
-        self._told: dict[int, list[Arrival]] = {}
-        """When the records of the last measurement's batches arrived."""
+        self._tells_outlets = False
+        """Whether the query observes what leaves behind each operator."""
+        self._backlogs: dict[str, Backlog] = {}
+        """What waits, by input."""
+        self._unseen: dict[str, int] = {}
+        """Records that have left the backlog and are not told of as processed yet: of an input, or of all."""
+        self._told: dict[int, dict[str, list[Arrival]]] = {}
+        """When the records of the last measurement's batches arrived, by input."""
         self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
 
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query runs."""
-        before = self._backlog
+        before = self._backlogs
         measurement = self.meter.measure(now_s)
         batches = self.meter.batches
-        arrivals = self._told
+        arrivals = {
+            number: [a for some in told.values() for a in some] for number, told in self._told.items()
+        }
         if measurement is None:
             return None
         durations = ages_of(batches, "arrived", arrivals)
         latencies = ages_of(batches, "source", arrivals)
         processed = sum(self._rows(batch, arrivals[batch.number]) for batch in batches if batch.rows)
-        arrived, self._unseen = came_in(processed, sum(self._backlog) - sum(before), self._unseen)
+        grown = sum(map(sum, self._backlogs.values())) - sum(map(sum, before.values()))
+        emitted, emitted_by = self._emitted(batches)
         changes: dict[str, Any] = {
             "processed": processed,
-            "arrived": arrived,
-            "in_service": self._backlog.in_service,
-            "emitted": self._emitted(batches),
+            "arrived": self._came_in(_ALL, processed, grown),
+            "in_service": sum(each.in_service for each in self._backlogs.values()),
+            "emitted": emitted,
+            "emitted_by": emitted_by,
+            "arrived_from": self._arrived_from(batches, before),
         }
         if durations.mean_s is not None:
             changes.update(
@@ -83,27 +93,60 @@ class UnitMeter:
         told = round(sum(some.records for some in arrivals))
         return batch.rows if self._query.plan.reads_a_function or not told else told
 
-    def _arrivals(self, batch: Batch) -> list[Arrival]:
+    def _came_in(self, name: str, processed: int, grown: int) -> int:
+        arrived, self._unseen[name] = came_in(processed, grown, self._unseen.get(name, 0))
+        return arrived
+
+    def _arrived_from(self, batches: Sequence[Batch], before: Mapping[str, Backlog]) -> tuple[Counted, ...]:
+        """What came in by each input, as its channel knows it; nothing of one alone, it has all.
+
+        A source's own function has what Spark read beside the channels; with several it is not known whose.
+        """
+        functions = [given.name for given in self._query.plan.inputs if given.stream is None]
+        if len(self._query.plan.inputs) < 2 or len(functions) > 1:
+            return ()
+        finished = [(batch, self._told[batch.number]) for batch in batches if batch.rows]
+        found, read = [], 0
+        for name, backlog in self._backlogs.items():
+            processed = round(sum(some.records for _, told in finished for some in told.get(name, ())))
+            read += processed
+            grown = sum(backlog) - sum(before.get(name, Backlog()))
+            found.append(Counted(name, self._came_in(name, processed, grown)))
+        rows = sum(batch.rows for batch, _ in finished)
+        return (*found, *(Counted(name, max(0, rows - read)) for name in functions))
+
+    def _arrivals(self, batch: Batch) -> dict[str, list[Arrival]]:
         """When a batch's records arrived, as its channels know it."""
         sources = batch.event.get("sources") or ()
         self._query.note(FinishedBatch(batch.number, batch.started_s, batch.ended_s, sources))
-        return self._query.arrivals(batch.number) if batch.rows else []
+        return self._query.arrivals(batch.number) if batch.rows else {}
 
-    def _emitted(self, batches: Sequence[Batch]) -> int:
-        """Records sent on: as Spark's sink counts them, as the publisher does, or as the query observes."""
+    def _emitted(self, batches: Sequence[Batch]) -> tuple[int, tuple[Counted, ...]]:
+        """Records sent on: as Spark's sink counts them, as the publisher does, or as the query observes.
+
+        And by operator: those of one that is alone are all, those of several the query may observe.
+        """
         published, self._published = self._published, self._query.published
         emitted = self._published - published
+        outlets = self._query.plan.outlets
+        behind = {outlet.operator: 0 for outlet in outlets}
         for batch in batches:
             emitted += batch.rows_out or 0
             observed = (batch.event.get("observedMetrics") or {}).get(OBSERVED_OUTPUT, {})
             emitted += int(observed.get("records") or 0)
-        return emitted
+            for operator in behind:
+                self._tells_outlets |= BEHIND + operator in observed
+                behind[operator] += int(observed.get(BEHIND + operator) or 0)
+        if len(outlets) == 1:
+            takers = len(outlets[0].streams) + len(outlets[0].sinks)
+            return emitted, (Counted(outlets[0].operator, emitted),) if takers > 1 else ()
+        return emitted, tuple(Counted(*one) for one in behind.items()) if self._tells_outlets else ()
 
     def _count_waiting(self, batches: Sequence[Batch]) -> int:
         # Channels are told of the batches first: what waits behind them is in their events.
         self._told = {batch.number: self._arrivals(batch) for batch in batches}
-        self._backlog = self._query.backlog()
-        return self._backlog.waiting
+        self._backlogs = self._query.backlogs()
+        return sum(each.waiting for each in self._backlogs.values())
 
 
 def came_in(processed: int, grown: int, unseen: int) -> tuple[int, int]:

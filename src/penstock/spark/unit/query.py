@@ -36,7 +36,7 @@ from penstock.spark.gateway.plans import output_mode, sources_read
 from penstock.spark.gateway.remote import RemoteFiles
 from penstock.spark.mending import mend
 from penstock.spark.mirrors import Mirror
-from penstock.spark.unit.composition import OUTLET, aged, called, tagged, write_all
+from penstock.spark.unit.composition import OUTLET, aged, called, counted, tagged, write_all
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import Outlet, UnitInput, UnitPlan, plan_unit, reached_from
 from penstock.topology.model import Operator, Topology
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOG = logging.getLogger(__name__)
-
-OBSERVED_OUTPUT = "penstock-output"
-"""The metric a unit's query reports with its progress: how many records leave."""
 
 
 class UnitQuery:
@@ -80,7 +77,7 @@ class UnitQuery:
         if storage is not None:
             location = f"{storage.rstrip('/')}/{folders.name()}/{unit}"
             self._mirror = Mirror(RemoteFiles(spark), location, self.checkpoint)
-        self._consumptions: list[Consumption] | None = None
+        self._consumptions: dict[str, Consumption] | None = None
         self._running: StreamingQuery | None = None
         self._native: NativeWriter | None = None
         self._published = 0
@@ -114,7 +111,7 @@ class UnitQuery:
             mend(self.checkpoint, self._has_output)
         self._prepare()
         self._look()
-        for consumption in self._consumed():
+        for consumption in self._consumed().values():
             consumption.shorten()
         frames = self._input_frames()
         self._native = self._native_writer(frames)
@@ -125,7 +122,7 @@ class UnitQuery:
             records, writer = self._native.records, self._native.writer()
         else:
             records, serve = self._served(frames)
-            writer = self._observed(records).writeStream.foreachBatch(serve)
+            writer = counted(records, [o.operator for o in self.plan.outlets]).writeStream.foreachBatch(serve)
         places = sources_read(records)
         if self._mirror is None:
             fit(self.checkpoint, places, self._has_output)
@@ -266,11 +263,6 @@ class UnitQuery:
             writers.append(make_sink(sink, outlet.operator, self.folders.results, mark))
         return writers
 
-    def _observed(self, leaving: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as sql
-
-        return leaving.observe(OBSERVED_OUTPUT, sql.count(sql.lit(1)).alias("records"))
-
     # --- what is composed --------------------------------------------------------------------------
 
     def apply(self, frames: dict[str, DataFrame], only: Iterable[str] | None = None) -> None:
@@ -308,18 +300,22 @@ class UnitQuery:
 
     def backlog(self) -> Backlog:
         """Records that wait in the unit's inputs, and records of a started micro-batch."""
-        self._look()
-        found = [consumption.backlog() for consumption in self._consumed()]
+        found = self.backlogs().values()
         return Backlog(sum(each.waiting for each in found), sum(each.in_service for each in found))
+
+    def backlogs(self) -> dict[str, Backlog]:
+        """The same by input, but for those that are sources' own functions."""
+        self._look()
+        return {name: consumption.backlog() for name, consumption in self._consumed().items()}
 
     def note(self, batch: FinishedBatch) -> None:
         """Tell the channels of a finished micro-batch, each once and in order."""
-        for consumption in self._consumed():
+        for consumption in self._consumed().values():
             consumption.note(batch)
 
-    def arrivals(self, batch_id: int) -> list[Arrival]:
-        """When the records of a micro-batch arrived, and what is known of those."""
-        return [arrival for consumption in self._consumed() for arrival in consumption.arrivals(batch_id)]
+    def arrivals(self, batch_id: int) -> dict[str, list[Arrival]]:
+        """When the records of a micro-batch arrived, by input, and what is known of those."""
+        return {name: consumption.arrivals(batch_id) for name, consumption in self._consumed().items()}
 
     def clean(self) -> int:
         """Give back the room of what was read; how much, as the channels count it. Never raises.
@@ -328,7 +324,7 @@ class UnitQuery:
         that Spark's sink would forget them (it then waits until they can be), or whose books have grown long.
         """
         done, problem, overgrown = 0, None, False
-        for consumption in self._consumed():
+        for consumption in self._consumed().values():
             try:
                 done += consumption.clean()
                 overgrown = overgrown or consumption.overgrown
@@ -352,13 +348,13 @@ class UnitQuery:
         if self._mirror is not None:
             self._mirror.refresh()
 
-    def _consumed(self) -> list[Consumption]:
+    def _consumed(self) -> dict[str, Consumption]:
         if self._consumptions is None:
-            self._consumptions = [
-                self.channel(given.channel).consumption(given.stream, self.checkpoint, self.spark)
+            self._consumptions = {
+                given.name: self.channel(given.channel).consumption(given.stream, self.checkpoint, self.spark)
                 for given in self.plan.inputs
                 if given.stream is not None
-            ]
+            }
         return self._consumptions
 
     def _prepare(self) -> None:
