@@ -55,6 +55,22 @@ def test_the_twin_of_a_run_comes_to_what_the_run_came_to(a_run):
     assert twin.kept == pytest.approx(run.happened.kept, abs=0.02)
 
 
+def test_the_twin_s_sources_send_what_came_from_each(tmp_path):
+    one = a_topology()
+    (source,), (operator,) = one.sources, one.operators
+    little = Source("few", workload=Choice("constant", {"level_per_s": 2.0}))
+    both = replace(one, sources=(source, little), operators=(replace(operator, inputs=("s", "few")),))
+    with Journal(tmp_path / "journal.db", "web", buffered=True) as journal:
+        simulate(both, SimulationSettings(seed=3), duration_s=1200.0, journal=journal)
+        run = recorded(journal, both)
+    sent = {
+        source.name: sum(source.workload.parameters["levels_per_s"]) * source.workload.parameters["hold_s"]
+        for source in run.topology.sources
+    }
+    assert sent["few"] == pytest.approx(2400, rel=0.05)
+    assert sent["s"] == pytest.approx(600 * (20 + 30), rel=0.05)
+
+
 def test_the_twin_of_a_real_run_has_its_measured_times(a_run):
     folder, _ = a_run
     real = a_topology()

@@ -52,6 +52,18 @@ def test_a_profile_of_a_run_makes_a_twin_that_costs_and_keeps_like_it(tmp_path: 
     assert profile.units["read"].service_s == pytest.approx(0.6, rel=0.1)
 
 
+@pytest.mark.parametrize("duration_s", [4.0, 7.0])
+def test_a_twin_rescales_by_the_work_on_a_record_and_not_by_how_its_wait_varies(duration_s: float) -> None:
+    topology = load_topology(TOPOLOGY)
+    analyse = UnitProfile(1900, 0.05, 11.0, 0.4)
+
+    def rescales(cv: float) -> int:
+        units = {"read": UnitProfile(120, 1.2, duration_s, cv), "analyse": analyse}
+        return simulated_twin(topology, Profile("factory", units, 3.0, 8.0, 25.0, 230.0)).rescales
+
+    assert [rescales(0.2), rescales(0.5)] == [rescales(0.0)] * 2
+
+
 def test_places_keep_an_instances_capacity_and_a_records_duration() -> None:
     topology = a_run()
     measured = UnitProfile(records=100, service_s=0.1, duration_s=2.0, duration_cv=0.2)

@@ -7,6 +7,7 @@ was: how far that is from what really happened says how far the rest can be trus
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -214,7 +215,7 @@ def _workload(
     start_s: float,
     duration_s: float,
 ) -> Choice:
-    """The load of a source: what arrived at the first unit that takes it, shared among its sources."""
+    """The load of a source: what came from it to the first unit that takes it."""
     for name in topology.successors[source]:
         unit = topology.unit_of.get(name)
         rows = by_unit.get(unit or "")
@@ -226,13 +227,20 @@ def _workload(
         sharing = max(1, len(inputs & topology.source_by_name.keys()))
         step_s = float(np.median([row["interval_s"] for row in rows]))
         ends_s = np.array([row["at_s"] - start_s for row in rows])
-        total = np.concatenate([[0.0], np.cumsum([row["arrived"] or 0 for row in rows])]) / sharing
+        total = np.concatenate([[0.0], np.cumsum([_came_from(row, source, sharing) for row in rows])])
         edges_s = np.append(np.arange(0.0, duration_s, step_s), duration_s + step_s)
         records = np.interp(edges_s, np.concatenate([[0.0], ends_s]), total)
         return Choice(
             "stepwise", {"levels_per_s": tuple((np.diff(records) / step_s).tolist()), "hold_s": step_s}
         )
     raise ConfigurationError(f"no unit that takes from {source} was observed, so its load is not known")
+
+
+def _came_from(row: Mapping[str, Any], source: str, sharing: int) -> float:
+    """Records of an observation that came from a source: as counted, else an even share of all."""
+    if row["arrived_from"] is not None:
+        return float(json.loads(row["arrived_from"]).get(source, 0))
+    return (row["arrived"] or 0) / sharing
 
 
 def _measured_work(

@@ -47,6 +47,8 @@ class SimulationSettings:
     faults: tuple[Fault, ...] = ()
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     """Workloads by source, in place of the topology's."""
+    steady_service: bool = False
+    """Whether the work on a record is measured as its mean, for what varies is its wait for a micro-batch."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """By source, how many slots of a unit can read it at a time; any number where it is not said."""
 
@@ -83,6 +85,7 @@ class SimulatedPlane:
         )
         for unit, station in self.traffic.stations.items():
             station.partitions = readers_of(topology, unit, settings.partitions)
+            station.steady = settings.steady_service
         self._noise = np.random.default_rng(seeds[1])
         self._times = np.random.default_rng(seeds[2])
         self._parameters = {site.name: simulated_times(site.provider) for site in topology.sites}

@@ -39,6 +39,8 @@ from penstock.simulator.kernel import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_SERVICE = 3
+"""Where among the kernel's statistics the mean work on a record stands."""
 _Part = tuple[Floats, Floats, int, str]
 """Records on their way in: their instants, their origins, the way they come in by, and who sent them."""
 
@@ -76,6 +78,8 @@ class Station:
         self.flow = flow
         self.slots = slots
         """Slots of an instance, where it is not said otherwise."""
+        self.steady = False
+        """Whether the work on a record is measured as its mean, not as that of the records just finished."""
         self.partitions: int | None = None
         """So many slots can get records at a time; any number where it is not said."""
         self._work = [_Work(way, rng) for way in flow.ways]
@@ -233,6 +237,8 @@ class Station:
         """A window as a measurement."""
         # What is not equal to itself is NaN.
         known: list[Any] = [None if value != value else value for value in window.statistics]
+        if self.steady and known[_SERVICE] is not None:
+            known[_SERVICE] = sum(way.mean_s for way in self.flow.ways) / len(self.flow.ways)
         values: list[Any] = [
             self.flow.unit, now_s, interval_s, window.arrived, window.done, emitted, window.waiting,
             window.in_service, *known, readings, window.on_time, _taken(self._came_from), _taken(emitted_by),

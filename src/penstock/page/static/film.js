@@ -199,7 +199,7 @@ export class Film {
       const life = cursor.hosts.get(lease.host);
       rate += (lease.price * 3600) / lease.step;
       hosts.push({ name: lease.host, site: lease.site, flavour: lease.flavour, state: life?.state ?? "up", problem: life?.problem,
-        units: on.get(lease.host) ?? {}, paidUntil, step: Math.max(lease.step, paidUntil - lease.start > lease.step * 1.5 ? lease.step : paidUntil - lease.start), start: lease.start });
+        units: on.get(lease.host) ?? {}, paidUntil, price: lease.price, every: lease.step, step: Math.max(lease.step, paidUntil - lease.start > lease.step * 1.5 ? lease.step : paidUntil - lease.start), start: lease.start });
     }
     for (const [name, life] of cursor.hosts) {
       if (!this.leases.has(name) && life.state !== "released") hosts.push({ name, site: life.site, flavour: life.flavour, state: life.state, units: on.get(name) ?? {}, paidUntil: null });

@@ -94,7 +94,8 @@ class App {
   }
 
   // One line on top: what is wrong and what is being done about it, or that all is well.
-  say(film, state) {
+  say(film, state, whose = "") {
+    this.whose = whose;
     const clock = document.getElementById("clock"), status = film.status;
     const phase = film.live ? status?.phase ?? "running" : "over";
     clock.textContent = film.live ? `${phase} · ${instant(film, state.t)}` : `${film.result?.kind ?? ""} run of ${duration(film.newest - film.start)}, ${film.result ? "over" : "interrupted"}`.trim();
@@ -113,18 +114,20 @@ class App {
   wrong(trouble) { return trouble.what ?? `${trouble.unit} takes ${trouble.ratio.toFixed(1)} times its SLO, ${number(trouble.waiting)} records wait`; }
 
   verdict(film) {
-    const kept = film.result.compliance?.real_time, level = kept >= 0.9 ? "kept" : kept >= 0.5 ? "near" : "late";
+    const kept = film.result.compliance?.real_time;
     const worst = Object.entries(film.result.units ?? {}).sort((a, b) => a[1].compliance.real_time - b[1].compliance.real_time)[0];
+    // As bad as its worst unit: many records of another one do not make up for it.
+    const least = Math.min(kept, worst?.[1].compliance.real_time ?? kept), level = least >= 0.9 ? "kept" : least >= 0.5 ? "near" : "late";
     this.headline(level, `${percent(kept)} of records were kept within their SLOs, for ${money(+film.result.resource_cost, film.currency)}.`,
       worst && worst[1].compliance.real_time < 0.99 ? `Least kept: ${worst[0]}, ${percent(worst[1].compliance.real_time)}, its largest queue ${number(worst[1].largest_queue)} records.` : "");
   }
 
   headline(level, text, more = "") {
-    const line = document.getElementById("headline"), key = `${level}|${text}|${more}`;
+    const line = document.getElementById("headline"), key = `${level}|${this.whose}|${text}|${more}`;
     if (line.lastKey === key) return;
     line.lastKey = key;
     line.className = `headline ${level}`;
-    line.replaceChildren(`${{ kept: "✓ ", near: "~ ", late: "✕ ", unknown: "" }[level]}${text}`, more ? element("small", {}, more) : "");
+    line.replaceChildren(`${{ kept: "✓ ", near: "~ ", late: "✕ ", unknown: "" }[level]}${this.whose ?? ""}${text}`, more ? element("small", {}, more) : "");
   }
 
   async request(path, options = {}) {

@@ -36,7 +36,7 @@ export class Now {
   update(state, differs = null) {
     const film = this.film, currency = film.currency;
     put(this.figures.bill.value, money(state.bill, currency)); put(this.figures.bill.label, "bill so far");
-    put(this.figures.rate.value, `${money(state.rate, currency)}/h`); put(this.figures.rate.label, "at this moment");
+    put(this.figures.rate.value, `${money(state.rate, currency)}/h`); put(this.figures.rate.label, film.live || this.compact || this.app.name === "replay" ? "at this moment" : "at its end");
     put(this.figures.month.value, money(state.month, currency)); put(this.figures.month.label, "a month like this run");
     put(this.figures.kept.value, state.counted === null ? `≈ ${percent(state.kept)}` : percent(state.counted)); put(this.figures.kept.label, "of records within the SLO so far");
     put(this.figures.hosts.value, `${state.hosts.length}`);
@@ -104,8 +104,9 @@ export class Now {
     if (host.paidUntil === null) { put(parts.then, "not leased by us"); parts.lease.hidden = true; return; }
     const left = Math.max(0, host.paidUntil - t), share = host.step ? Math.round(100 * (1 - Math.min(1, left / host.step))) : 0;
     if (parts.share !== share) { parts.bar.style.width = `${share}%`; parts.share = share; }
-    const then = host.state === "draining" ? "then it goes" : units.length ? "then paid on if still needed" : "then free to go";
-    put(parts.then, host.step <= 120 ? `paid by ${duration(host.step)}; ${host.state === "draining" ? "goes when empty" : "as long as it is needed"}` : `${duration(left)} paid, to ${instant(this.film, host.paidUntil)}; ${then}`);
+    const next = `${money(host.price, this.film.currency)} for ${duration(host.every)} more`;
+    const then = host.state === "draining" ? "then it goes" : units.length ? `then ${next} if still needed` : "then free to go";
+    put(parts.then, host.every <= 120 ? `paid by ${duration(host.every)}, ${money((host.price * 3600) / host.every, this.film.currency)}/h; ${host.state === "draining" ? "goes when empty" : "as long as it is needed"}` : `${duration(left)} paid, to ${instant(this.film, host.paidUntil)}; ${then}`);
   }
 }
 

@@ -50,7 +50,7 @@ export class Replay {
     const states = this.films.map((film) => film.at(Math.min(film.start + at, film.end)));
     const differs = this.films.length > 1 ? differing(...states) : null;
     this.panels.forEach((panel, i) => panel.update(states[i], differs));
-    this.app.say(this.films[0], states[0]);
+    this.app.say(this.films[0], states[0], this.films.length > 1 ? "A: " : "");
     if (this.rows) { this.compare(states, differs); this.charts.point(at); }
   }
 

@@ -164,13 +164,23 @@ export class Why {
       element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What was seen" }, element("table", {}, element("thead", {}, element("tr", {}, ...["unit", "in /s", "wait", "took", "SLO", "CPU", "inst."].map((text) => element("th", { scope: "col" }, text)))),
         element("tbody", {}, ...rows.map((row) => element("tr", {}, ...[row.unit, number((row.arrived ?? 0) / row.interval_s), number(row.waiting), duration(row.duration_s), duration(film.units[row.unit]?.slo), percent(row.cpu_ratio), `${row.running}/${row.instances}`].map((text) => element("td", {}, text))))))),
       ...forecast,
-      ...list("Done", lines(["enacted", "intended"]), (one) => [element("b", {}, verb({ ...one, host: null })), `: ${one.reason} (${one.policy})`]),
-      ...list("Refused by a guard", lines(["refused"]), (one) => [element("b", {}, verb({ ...one, host: null })), `: ${one.reason}. Refused: ${one.refused}`]),
+      ...list("Done", together(lines(["enacted", "intended"])), ({ what, one }) => [element("b", {}, what), `: ${one.reason} (${one.policy})`]),
+      ...list("Refused by a guard", together(lines(["refused"])), ({ what, one }) => [element("b", {}, what), `: ${one.reason}. Refused: ${one.refused}`]),
       ...list("Failed", lines(["failed"]), (one) => [element("b", {}, verb({ ...one, host: null })), `: ${one.refused}`]),
       ...list("Left as it is", lines(["held"]), (one) => [element("b", {}, one.unit ?? one.subject), `: ${one.reason}`]),
       ...(told.paid.length ? [element("h3", {}, `Paid at this tick: ${money(paid, film.currency)}`), element("ul", { class: "facts" }, ...told.paid.slice(0, 20).map((one) => element("li", {}, `${one.host}: ${money(+one.amount, film.currency)}, ${one.reason}`)))] : [element("p", { class: "note" }, "Nothing was paid at this tick.")]),
     );
   }
+}
+
+// What was decided for one reason is one line.
+function together(decided) {
+  const found = new Map();
+  for (const one of decided) {
+    const key = `${one.reason}|${one.policy}|${one.refused ?? ""}`, own = found.get(key) ?? found.set(key, { one, kinds: new Map() }).get(key);
+    (own.kinds.get(one.kind) ?? own.kinds.set(one.kind, []).get(one.kind)).push(one.subject);
+  }
+  return [...found.values()].map(({ one, kinds }) => ({ one, what: [...kinds].map(([kind, subjects]) => `${kindWord(kind)} ${subjects.join(", ")}`).join("; ") }));
 }
 
 function summary(actions) {
