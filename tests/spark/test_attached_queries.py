@@ -144,7 +144,7 @@ def test_each_query_has_its_own_goal_backlog_and_fate(spark: Any, started: Any, 
         started("files", stream=lines, processingTime="1 second")
         started("late")
         rows = spark.newSession().readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
-        started("elsewhere", stream=rows)
+        elsewhere = started("elsewhere", stream=rows)
         fails = started("fails", batch=fail)
         once = started("once", stream=lines, availableNow=True)
         assert wait_until(lambda: (found := query("fails")) is not None and not found.active, 60), handle
@@ -181,6 +181,14 @@ def test_each_query_has_its_own_goal_backlog_and_fate(spark: Any, started: Any, 
         assert "advising only" in html
         assert "query files: runs" in repr(handle)
         assert handle.status().service == "advice"
+        for query_left in (*spark.streams.active, elsewhere):
+            query_left.stop()
+        ended = "every streaming query of the session has ended"
+        assert wait_until(lambda: ended in heard.news, 30), heard.news
+        told_s = handle.status().at_s
+        assert wait_until(lambda: handle.status().at_s >= told_s + 2.0, 30), "four more ticks"
+        assert heard.news.count(ended) == 1, "it is said once, not every tick"
+        assert not [text for text in handle.status().decisions if "not known yet" in text]
     finally:
         handle.stop()
     assert heard.ended

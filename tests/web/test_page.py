@@ -70,6 +70,8 @@ def test_now_shows_units_hosts_and_a_verdict(server: PageServer, open_page: Open
     assert "were kept within their SLOs" in page.locator("#headline").inner_text()
     assert page.locator(".host").count() > 0
     assert "USD" in figure(page, "bill")
+    # Its picture is the documentation's: a reader would conclude from one that misses that nothing works.
+    assert float(figure(page, "kept").removesuffix(" %")) >= 90.0
     assert "token" not in page.url
     keep(page, "now")
 
