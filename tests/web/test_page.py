@@ -27,7 +27,8 @@ VIEWS = ("now", "why", "money", "replay")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("web")
-    return a_finished_run(folder / "rate"), a_finished_run(folder / "threshold", policy="threshold")
+    first = a_finished_run(folder / "auto", policy="auto")
+    return first, a_finished_run(folder / "threshold", policy="threshold")
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,8 @@ def test_now_shows_units_hosts_and_a_verdict(server: PageServer, open_page: Open
     page = open_page(server.address, bypass_csp=False)
     assert page.locator("[data-unit]").count() == 3
     told = page.locator("[data-unit=recognise]").get_attribute("aria-label")
-    for part in ("within its SLO", "/s in", "waiting", "of 6 instances", "health "):
-        assert part in told, told
+    for part in ("within its SLO", "/s in", "waiting", r"\d+ of \d+ instances", "health "):
+        assert re.search(part, told), told
     rates = page.locator(".graph .rate").all_text_contents()
     assert len(rates) == 4
     assert all(re.fullmatch(r"[\d.,<]+/s", rate) for rate in rates), rates  # one input each: no ≈
@@ -251,8 +252,8 @@ def test_no_serious_fault_for_people_who_see_or_move_differently(
         to(page, view)
         page.wait_for_timeout(300)
         faults += [(view, *fault) for fault in serious_faults(page)]
-    if scheme == "dark":
-        keep(page, "dark")
+        if scheme == "dark":
+            keep(page, f"dark-{view}")
     assert faults == []
 
 
@@ -267,8 +268,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
         to(page, view)
         page.wait_for_timeout(200)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
-    to(page, "now")
-    keep(page, "phone")
+        keep(page, f"phone-{view}")
 
 
 def test_the_keyboard_reaches_every_view_and_every_unit(server: PageServer, open_page: Open) -> None:
