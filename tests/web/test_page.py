@@ -236,6 +236,8 @@ def test_a_live_run_is_seen_from_start_to_end_with_a_scale_up(
         keep(page, "live")
         page.wait_for_function("!window.penstock.film.live", timeout=60_000)
         page.wait_for_function("document.getElementById('headline').innerText.includes('were kept')")
+        assert "over" in page.locator("#clock").inner_text()
+        assert "draining" not in page.locator("body").inner_text()
         seen = page.evaluate("window.penstock.film.ticks.at")
         assert seen == sorted(seen)
         assert len(set(seen)) >= 180

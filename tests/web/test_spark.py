@@ -111,6 +111,7 @@ def test_a_run_on_spark_is_seen_from_start_to_end_with_a_scale_up(
         page.wait_for_function("!window.penstock.film.live", timeout=PATIENCE_MS)
         page.wait_for_selector("#headline:has-text('were kept within their SLOs')")
         assert "over" in page.locator("#clock").inner_text()
+        assert "draining" not in page.locator("body").inner_text()
         page.context.close()
         assert process.wait(120) == 0
     place = RunFolder(tmp_path / "run")
