@@ -81,10 +81,10 @@ def test_a_query_with_state_whose_driver_is_killed_goes_on_from_its_checkpoint_i
         part.write_text("".join(f"{number}\n" for number in range(10 * file, 10 * file + 10)))
         part.rename(tmp_path / "numbers" / f"{file}.txt")
 
-    def counted() -> dict[str, float]:
+    def counted() -> dict[str, int]:
         kept = sorted((tmp_path / "kept").iterdir(), key=lambda file: int(file.name))
         content = kept[-1].read_text() if kept else ""
-        found: dict[str, float] = json.loads(content) if content else {}
+        found: dict[str, int] = json.loads(content) if content else {}
         return found
 
     settings = {**store.settings, "spark.sql.shuffle.partitions": "1"}
@@ -107,6 +107,6 @@ def test_a_query_with_state_whose_driver_is_killed_goes_on_from_its_checkpoint_i
         for file in files:
             write(file)
         run_until(10 * (files[-1] + 1))
-    assert counted() == {"0.0": 20, "1.0": 20}
+    assert counted() == {"0": 20, "1": 20}
     keys = {path.name for path in (store.buckets / "penstock" / "checkpoint").iterdir()}
     assert {"commits", "offsets", "state"} <= keys
