@@ -182,3 +182,11 @@ def format_duration(seconds: float) -> str:
 def counted(number: int, what: str) -> str:
     """How many there are of something, in words: `1 instance`, `2 instances`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def figure(value: float) -> str:
+    """A number as a person writes it: few digits, no exponent, 0 where it is next to nothing."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    text = f"{value:.3g}" if abs(value) >= 1 else f"{value:.4f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text

@@ -347,9 +347,10 @@ def test_a_policy_module_imports_no_clock_and_no_randomness(name):
 
 
 NOT_FOR_PEOPLE = re.compile(
-    r"\b1 (instances|hosts|slots|records)\b|\b0 (move|stop)\b|\w_s\b|\b(None|nan|inf)\b|[\[\]{}]|\d\.\d{5}"
+    r"\b1 (instances|hosts|slots|records)\b|\b0 (move|stop)\b|\w_s\b|\b(None|nan|inf)\b|[\[\]{}]"
+    r"|\d\.\d{5}|\de[+-]?\d"
 )
-"""What was written for a program: a name of a variable, a plural of one, too many digits."""
+"""What was written for a program: a name of a variable, a plural of one, too many digits, an exponent."""
 
 
 @every_policy

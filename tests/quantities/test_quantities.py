@@ -14,6 +14,7 @@ from penstock.quantities import (
     DURATION_UNITS_S,
     Price,
     duration_s,
+    figure,
     format_duration,
     memory_mib,
     price,
@@ -143,3 +144,11 @@ def test_a_price_beyond_all_numbers_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match="finite"):
         price(text)
     assert price(f"1e-{text[2:]}").amount == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12_700.4, "12,700"), (40.0, "40"), (2.521, "2.52"), (0.00679, "0.0068"), (3.68e-43, "0"), (-1e-9, "0")],
+)
+def test_a_figure_is_written_as_a_person_does(value: float, text: str) -> None:
+    assert figure(value) == text

@@ -39,17 +39,13 @@ def test_a_day_of_nine_units_opens_in_two_seconds(tmp_path: Path, open_page: Ope
         took_s, own_s = time.monotonic() - before, time.process_time() - worked
         page.wait_for_selector("body[data-whole=yes]")
         whole_s = time.monotonic() - before
-        devtools = page.context.new_cdp_session(page)
-        devtools.send("Performance.enable")
-        metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
         points = page.evaluate(
             "Object.values(window.penstock.film.seen).reduce((n, s) => n + s.at.length, 0)"
         )
         page.context.close()
     print(
         f"\na journal of 24 h with nine units, {points} observations: open after {took_s:.2f} s (bar: 2 s), "
-        f"all of it there after {whole_s:.2f} s; {own_s:.2f} s of CPU to open it here, all in all"
-        f" {metrics['TaskDuration']:.2f} s in the page"
+        f"all of it there after {whole_s:.2f} s; {own_s:.2f} s of CPU here to open it"
     )
     assert points > 50_000
     assert took_s < 2.0

@@ -238,6 +238,7 @@ def test_a_live_run_is_seen_from_start_to_end_with_a_scale_up(
         page.wait_for_function("document.getElementById('headline').innerText.includes('were kept')")
         assert "over" in page.locator("#clock").inner_text()
         assert "draining" not in page.locator("body").inner_text()
+        assert page.locator("#tab-change").count() == 0, "nothing can be changed any more"
         seen = page.evaluate("window.penstock.film.ticks.at")
         assert seen == sorted(seen)
         assert len(set(seen)) >= 180

@@ -30,7 +30,7 @@ from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan, right
 from penstock.policies.rate import Demand, demands, true_rate_per_s
 from penstock.policies.view import View
-from penstock.quantities import counted, format_duration
+from penstock.quantities import counted, figure, format_duration
 
 CHANGED = 0.1
 """A rate that is off by more than this share has changed; less is the noise of measuring it."""
@@ -176,11 +176,11 @@ class _Seen:
         low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
         kept = self.account.kept
         return (
-            f"{self.now_per_s:.4g}/s, in {format_duration(ahead * self.future.bin_s)} {low:.4g} to "
-            f"{high:.4g}/s ({self.outlook.forecaster}), {self.ability.rate_per_s:.4g}/s an instance, "
-            f"{choice.late_if_unchanged:.3g} late expected, {choice.late:.3g} after it; "
-            f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep:.4g} asked, "
-            f"a late record is worth {prices.late:.3g}{_instead(choice, prices, more)}"
+            f"{figure(self.now_per_s)}/s, in {format_duration(ahead * self.future.bin_s)} {figure(low)} to "
+            f"{figure(high)}/s ({self.outlook.forecaster}), {figure(self.ability.rate_per_s)}/s an instance, "
+            f"{figure(choice.late_if_unchanged)} late expected, {figure(choice.late)} after it; "
+            f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep * 100:.4g}% asked, "
+            f"1,000 late records are worth {figure(1000 * prices.late)}{_instead(choice, prices, more)}"
         )
 
 
@@ -192,8 +192,8 @@ def _instead(choice: Choice, prices: Prices, more: Sequence[Tried] = ()) -> str:
     """What the change costs or saves, and what the alternatives would have."""
 
     def told(costs: float, late: float) -> str:
-        moved = f"saves {-costs:.3g}" if costs < 0 else f"costs {costs:.3g}"
-        return f"{moved} and {late * prices.late:.3g} in late records"
+        moved = f"saves {figure(-costs)}" if costs < 0 else f"costs {figure(costs)}"
+        return f"{moved} and {figure(late * prices.late)} in late records"
 
     made = f"; it {told(choice.costs, choice.late)}" if choice.costs else ""
     others = {tried.count: tried for tried in (*choice.tried, *more) if tried.count != choice.count}

@@ -167,10 +167,18 @@ class App {
     if (name === "again") { if (JSON.parse(data).revision !== this.film.revision) await this.renew(); return; }
     if (name !== "news") return;
     this.film.take(JSON.parse(data));
+    if (!this.film.live) this.ended();
     if (!this.pending) {
       this.pending = true;
       requestAnimationFrame(() => { this.pending = false; if (this.name !== "replay") this.refresh(); });
     }
+  }
+
+  // Nothing can be changed any more; who looks at what came of a change goes on looking.
+  ended() {
+    if (this.name === "change" || !this.names.includes("change")) return;
+    this.names = this.names.filter((name) => name !== "change");
+    document.getElementById("tab-change").remove();
   }
 
   theme(change = false) {
