@@ -100,7 +100,7 @@ class Controller:
         self._asked: list[Action] = []
         self._given_budgets: NewBudgets | None = None
         self._held: frozenset[str] = frozenset()
-        """Hosts that are kept although nothing the fleet knows of is on them."""
+        self._held_until_s = -math.inf
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
         """Orders that could not be recorded, so they were not said."""
         self._journal_away = False
@@ -281,11 +281,11 @@ class Controller:
         """
         hosts, leases = room_for(replace(self._view(self._clock.now_s()), topology=topology), units, reason)
         self._asked += leases
-        self.needs_room(hosts)
+        self._held, self._held_until_s = frozenset(hosts), math.inf
 
-    def needs_room(self, hosts: Collection[str]) -> None:
-        """Keep these hosts, and no others, although nothing is on them."""
-        self._held = frozenset(hosts)
+    def needs_room(self, for_s: float = 0.0) -> None:
+        """Keep hosts that were asked for by `make_room` for so long still, although nothing is on them."""
+        self._held_until_s = self._clock.now_s() + for_s
 
     def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
         """Actions from outside, and what they need to be done."""
@@ -337,7 +337,7 @@ class Controller:
             wishes += [(policy.name, action) for action in actions]
             if number < len(self._groups):
                 seen = after(seen, actions)
-        verdicts = keeping(guard(tuple(wishes), view), self._held)
+        verdicts = keeping(guard(tuple(wishes), view), self._held if now_s < self._held_until_s else ())
         if self.mode is Mode.ACT:
             return verdicts
         return tuple(

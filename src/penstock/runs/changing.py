@@ -28,6 +28,8 @@ from penstock.topology.model import Topology
 if TYPE_CHECKING:
     from penstock.runs.run import Run
 
+SEEN_S = 60.0
+"""How long hosts of the next version are kept until its instances were seen on them."""
 LONGEST_DRAIN_S = 600.0
 """A change whose units have not finished what there was to read after this time is given up."""
 
@@ -179,7 +181,7 @@ class Changing:
         said = f"revision {revision}: {'; '.join(map(str, found.changes))} ({pending.reason})"
         said += f"; drained in {took_s:.1f} s" if found.drains else ""
         if preparing is not None:
-            run.running_controller().needs_room(())
+            run.running_controller().needs_room(SEEN_S)  # until what is there was heard of
             said += f"; {preparing.said()}" if preparing.said() else ""
         run.plane.note(said)
         return True

@@ -55,7 +55,7 @@ class Preparing:
         """End those that were prepared and have not taken over."""
         for unit in self._started_s:
             self._run.plane.dismiss(unit)
-        self._run.running_controller().needs_room(())
+        self._run.running_controller().needs_room()
 
     def said(self) -> str:
         """How it went, in words; empty where there was nothing to prepare."""
