@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.runs.run import Run
 
 MODES = {"pause": Mode.PAUSE, "advise": Mode.ADVISE, "resume": Mode.ACT}
-PROVEN_S = 180.0
+PROVEN_S = 600.0
 """A unit that fails within this time after a change that concerned it fails by that change."""
 
 
