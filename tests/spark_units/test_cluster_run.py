@@ -20,7 +20,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fastapi.testclient import TestClient
 
+from penstock.api.app import create_app
+from penstock.api.runs import Runs
 from penstock.channels.sinks import read_results
 from penstock.controller.journal import Journal
 from penstock.machine.processes import read_records, wait_until
@@ -370,15 +373,46 @@ def test_a_function_is_changed_and_a_unit_added_while_records_flow_and_both_are_
     run.wait(lambda: len(results(run.folder, "seen")) > 3, "the new unit saw records")
     goes_on(run, before, "records came out after the change")
     run.wait(lambda: below_zero(run), "the new function was taken up")
+    somebody_outside_reads_and_updates(run, tmp_path)
 
     since = run.trickle.written
     told(run, "tell", run.folder, "undo")
-    run.wait(lambda: run.place.plan().revision == 3, "the change was taken back")
+    run.wait(lambda: run.place.plan().pending is not None, "the change was under way")
+    os.kill(run.process("-controller", "controller"), signal.SIGKILL)
+    run.wait(lambda: run.place.plan().revision == 3, "the change was taken back, by the next controller")
     goes_on(run, since, "records came out after that")
     run.wait(lambda: run.process("-units", "watch") is None, "the unit that was added is gone")
     run.wait(lambda: [unit.name for unit in run.status().units] == ["unit"], "nobody counts it any more")
     assert run.place.plan().topology == dump_topology(TOPOLOGY)
     assert any(text.startswith("revision 2: ") and "(a test)" in text for text in run.notices())
+
+
+def somebody_outside_reads_and_updates(run, tmp_path):
+    """A stream and a look-up of the run, by its service's API and by command; nobody is started again."""
+    runs = Runs(run.folder.parent)
+    name, attempt = run.folder.name, run.process("-units", "unit")
+    with TestClient(create_app(runs), headers={"Authorization": f"Bearer {runs.token}"}) as client:
+        base = f"/api/v1/runs/{name}"
+        office = f"{base}/streams/op/subscribers/office"
+        assert client.put(office, json={"most_records": 1000}).status_code == 200
+        run.wait(lambda: client.get(office).json()["number"] >= 0, "records came to the subscriber")
+        first = client.get(office).json()
+        assert client.post(f"{office}/done", json={"number": first["number"]}).status_code == 200
+        run.wait(lambda: client.get(office).json()["number"] >= 0, "more came")
+        heard = [json.loads(line) for line in told(run, "listen", run.folder, "op", "office").splitlines()]
+        ids = [int(record["record_id"][1:]) for record in (*first["records"], *heard)]
+        assert sorted(ids) == list(range(min(ids), min(ids) + len(ids))), "each once, none left out"
+        assert client.delete(office).status_code == 200
+        assert client.get(office).status_code == 409
+
+        lookup = f"{base}/lookups/prices"
+        assert client.put(lookup, json={"value": {"tea": 3}, "reason": "first"}).json()["version"] == 1
+        file = tmp_path / "prices.json"
+        file.write_text('{"tea": 4}')
+        told(run, "lookup", run.folder, "prices", file)
+        assert client.get(lookup).json() == {"name": "prices", "version": 2, "value": {"tea": 4}}
+    assert run.process("-units", "unit") == attempt
+    run.wait(lambda: any("lookup prices" in text for text in run.notices()), "it is on record")
 
 
 def below_zero(run):
