@@ -47,7 +47,7 @@ from penstock.topology.model import (
 RATE_PER_S = 50.0
 CALM_S = 30.0
 """How long nothing is changed at the beginning, to see what is usual."""
-PATIENCE_S = 240.0
+PATIENCE_S = 330.0
 """Far beyond what a change takes, for machines that do much else."""
 CODE = '''
 import penstock

@@ -32,7 +32,6 @@ LARGEST = 1 << 20
 LOOK_S = 0.5
 """How often a stream of events looks for something new."""
 ROWS = 1000
-ANSWER_S = 120.0
 TABLES = ("tick", "observation", "action", "budget", "notice", "charge")
 
 WRONG: dict[int | str, dict[str, Any]] = {
@@ -140,7 +139,6 @@ def apply(place: Place, wish: answers.Wish) -> answers.Change:
         by="the API",
         give_up_state=wish.give_up_state,
         rehearse=wish.rehearse,
-        answer_s=ANSWER_S,
     )
     return _change(revision, found)
 
