@@ -47,6 +47,8 @@ from penstock.topology.model import (
 RATE_PER_S = 50.0
 CALM_S = 30.0
 """How long nothing is changed at the beginning, to see what is usual."""
+LONGEST_S = 300.0
+"""After so long no further kind of change is begun in a part."""
 PATIENCE_S = 330.0
 """Far beyond what a change takes, for machines that do much else."""
 CODE = '''
@@ -102,7 +104,7 @@ FIRST = Topology(
     ),
     (Sink("out", ("work",), "jsonl:out"), Sink("seen", ("look",), "jsonl:seen")),
     tuple(
-        Unit(unit, (operator,), policy=Choice("fixed"), max_instances=1)
+        Unit(unit, (operator,), policy=Choice("fixed"), max_instances=1, trigger_s=1.0)
         for unit, operator in (("front", "read"), ("middle", "work"), ("side", "look"))
     ),
     (
@@ -121,7 +123,7 @@ FIRST = Topology(
 
 def _units(topology: Topology, members: dict[str, tuple[str, ...]]) -> Topology:
     known = topology.unit_by_name
-    fixed = Unit("", ("",), policy=Choice("fixed"), max_instances=1)
+    fixed = Unit("", ("",), policy=Choice("fixed"), max_instances=1, trigger_s=1.0)
     units = [replace(known.get(name, fixed), name=name, operators=own) for name, own in members.items()]
     return replace(topology, units=tuple(units))
 
@@ -453,6 +455,10 @@ def changed(
         time.sleep(CALM_S)  # what is usual is measured before anything changes
         calm_s = time.time()
         for name in wanted:
+            if time.time() - calm_s > LONGEST_S:
+                say(f"{name} is left out: {LONGEST_S:.0f} s are over")
+                found.append(Figure(f"{name}: left out", "no time was left", "made", holds=False))
+                continue
             run.apply(name, CHANGES[name](FIRST))
             if name not in LIGHT:
                 run.drain_a_host()

@@ -23,7 +23,7 @@ from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
 BY = "the page"
-ANSWER_S = 120.0
+ANSWER_S = 300.0
 """How long a change may take to be answered before the page says that it still waits."""
 
 
