@@ -92,6 +92,7 @@ def pair(folder: Path, say: Say) -> list[Figure]:
         run.start(folder / "code")
         second = Service(folder, journal=url, log="second.log")
         try:
+            wait_until(lambda: "standing by" in (folder / "second.log").read_text(), 120.0)
             found = _taken_over(run, first, second, url)
             run.service = second
             run.finish()

@@ -48,6 +48,8 @@ EXIT_TAKEN_OVER = 76
 EXIT_AGAIN = 75
 """Exit code of a controller that could not go on for want of room or of its journal: it is tried again."""
 LONGEST_PAUSE_S = 30.0
+MACHINE = 1
+"""The first process of every machine: it is there as long as the machine is up."""
 LEAVING_S = 40.0
 """How long the controller of a killed watcher may take to stop everything in order."""
 STOP_S = 60.0
@@ -222,8 +224,10 @@ def main(arguments: list[str] | None = None) -> int:
     told = told_by_signals()
     watcher = os.getppid()
     try:
-        kept_by(watcher)
-        with Run(folder.plan(), folder) as run:
+        plan = folder.plan()
+        # What a stand-by may take over is ended by nobody else who clears up on this machine meanwhile.
+        kept_by(watcher if plan.journal is None else MACHINE)
+        with Run(plan, folder) as run:
             # Without its watcher nobody would ever end this run: leave in order.
             run.run(stopped=lambda: bool(told) or os.getppid() != watcher)
             result, last = run.result(), run.status()
