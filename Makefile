@@ -18,7 +18,7 @@ test ! -e $(VENV)/.failed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pins bench clusters kube clouds sites compatibility faults endurance format wheel clean browser page pictures docs
+.PHONY: help run test lint pins bench clusters kube clouds sites apart compatibility faults endurance format wheel clean browser page pictures docs
 
 help: ## show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ build/vcsim: tests/providers/fakes/vcsim/main.go tests/providers/fakes/vcsim/go.
 
 sites: $(STAMP) ## changes of every kind to a running topology by the API; ARGS="--part light" for one part
 	@$(BIN)/python -m benchmarks.sites $(ARGS)
+
+apart: $(STAMP) ## the taxi fleet over three sites of the rig, one of them cut off; to build/apart.json; needs root
+	@$(BIN)/python -m benchmarks.apart $(ARGS)
 
 clouds: $(STAMP) ## every provider against the contract, and 1,000 hosts at a slow API; to build/clouds.json
 	@if command -v go > /dev/null; then $(MAKE) --no-print-directory vcsim; else echo "no Go: vmware is left out"; fi

@@ -43,7 +43,7 @@ def _kill_driver(run: Run) -> bool:
 
 
 def _kill_executor(run: Run) -> bool:
-    for record in run.hosts.processes.values():
+    for record in run.clusters.only.processes.values():
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(record.pid).children(recursive=True):
                 if child.status() == psutil.STATUS_ZOMBIE:

@@ -58,7 +58,7 @@ def demo(
     places = sites_of(folder, "analysis")
     console.print(f"analysis ran at: {', '.join(sorted(places))}")
     if places != {"private"}:
-        console.print("the sites share one Spark master here, which places executors on any of their hosts")
+        raise ClusterError("analysis may be at the private site alone")
     if found != wanted or len(rows) != len(found):
         raise ClusterError("the stream's reports are not those of the batch")
 

@@ -73,6 +73,7 @@ EVERY = [
     ("GET", f"{BASE}/shop/topology"), ("POST", f"{BASE}/shop/preview"), ("POST", f"{BASE}/shop/apply"),
     ("POST", f"{BASE}/shop/commands"), ("GET", f"{BASE}/shop/journal/tick"), ("GET", f"{BASE}/shop/bill"),
     ("GET", f"{BASE}/shop/events"), ("GET", f"{BASE}/shop/streams"), ("GET", f"{BASE}/shop/lookups"),
+    ("GET", f"{BASE}/shop/log"),
     ("GET", OFFICE), ("PUT", OFFICE), ("DELETE", OFFICE), ("POST", f"{OFFICE}/done"),
     ("GET", f"{BASE}/shop/lookups/prices"), ("PUT", f"{BASE}/shop/lookups/prices"),
     ("GET", f"{BASE}/shop/budgets"), ("PUT", f"{BASE}/shop/budgets"),

@@ -88,7 +88,7 @@ class Killer:
             self.killed.append(what)
 
     def _kill_executor(self, run: Run) -> bool:
-        for record in run.hosts.processes.values():
+        for record in run.clusters.only.processes.values():
             with contextlib.suppress(psutil.Error):
                 for child in psutil.Process(record.pid).children(recursive=True):
                     if child.status() == psutil.STATUS_ZOMBIE:
@@ -99,9 +99,9 @@ class Killer:
         return False
 
     def _kill_host(self, run: Run) -> bool:
-        for host in run.hosts.hosts().values():
+        for host in run.clusters.only.hosts().values():
             if host.state is HostState.UP:
-                run.hosts.kill_host(host.id)
+                run.clusters.only.kill_host(host.id)
                 return True
         return False
 

@@ -151,9 +151,9 @@ def test_two_clusters_of_one_name_are_two_owners_and_the_next_controller_the_sam
 
 
 def test_a_run_waits_for_a_host_longer_than_its_provider_does() -> None:
-    from penstock.runs.run import START_S, host_start_s
+    from penstock.runs.clusters import HOST_START_S, host_start_s
 
     slow = replace(SITE, provider=Choice("openstack", {"image": "debian-13", "join_within_s": 900.0}))
-    assert host_start_s(a_topology(slow)) == START_S + 900.0
+    assert host_start_s(a_topology(slow)) == HOST_START_S + 900.0
     local = replace(SITE, provider=Choice("local", {"host_start_delay_s": 5.0}))
-    assert host_start_s(a_topology(local)) == START_S + 5.0
+    assert host_start_s(a_topology(local)) == HOST_START_S + 5.0

@@ -13,6 +13,7 @@ import pytest
 from penstock.clock import VirtualClock
 from penstock.controller import Controller, Journal
 from penstock.errors import ConfigurationError
+from penstock.fleet.actions import LeaseHost, StartInstance
 from penstock.fleet.fleet import Fleet
 from penstock.fleet.ports import Ground, UnitReport
 from penstock.fleet.units import UnitState
@@ -30,7 +31,7 @@ from penstock.topology.model import (
     Topology,
     Unit,
 )
-from tests.builders import a_site
+from tests.builders import a_flavour, a_site
 
 READ = Operator("read", ("numbers",), "f:read", schema="number long")
 COUNT = Operator("count", ("read",), "f:count", stateful=True)
@@ -136,7 +137,6 @@ def test_a_further_unit_starts_and_the_one_it_reads_from_sends_to_it_as_well() -
         (lambda t: replace(t, units=(Unit("all", ("read", "count")),)), "count: it goes to unit all"),
         (lambda t: replace(t, sources=(replace(t.sources[0], share=2.0),)), "sources stay as they are"),
         (lambda t: replace(t, sites=(a_site("elsewhere"),)), "cannot be taken away"),
-        (lambda t: with_unit(t, "first", sites=(t.sites[0].name,)), "unit first stays where it is"),
         (
             lambda t: replace(
                 t, sites=(replace(t.sites[0], flavours=(replace(t.sites[0].flavours[0], cores=9.0),)),)
@@ -273,3 +273,51 @@ def test_a_plan_counts_versions_and_knows_the_one_before(tmp_path: Path) -> None
     assert (second.revision, second.revisions, second.before) == (2, {"first": 2}, first.topology)
     again = RunPlan("r", second.topology).going_on(second)
     assert (again.revision, again.revisions, again.before) == (2, {"first": 2}, first.topology)
+
+
+def at_two_sites(**prices: str) -> Topology:
+    """The pair, whose second unit may be at either of two sites."""
+    sites = tuple(
+        a_site(name, flavours=[a_flavour(price=prices.get(name, "4"))], max_hosts=3) for name in ("x", "y")
+    )
+    return with_unit(with_unit(a_pair(sites=sites), "first", sites=("x",)), "second", sites=("x", "y"))
+
+
+def test_a_unit_that_shall_go_to_another_site_drains_and_starts_again_there() -> None:
+    topology = at_two_sites()
+    found = preview(topology, topology, places={"first": "x", "second": "x"}, to={"second": "y"})
+    assert [str(change) for change in found.changes] == ["unit second goes from site x to y"]
+    assert (found.restarts, found.drains, found.untouched) == (("second",), ("second",), ("first",))
+    assert found.places == {"first": "x", "second": "y"}
+    assert not found.refused
+
+
+def test_a_unit_leaves_a_site_it_may_not_be_at_any_more() -> None:
+    topology = at_two_sites()
+    found = preview(topology, with_unit(topology, "second", sites=("y",)), places={"second": "x"})
+    assert "unit second goes from site x to y" in found.lines()
+    assert found.places["second"] == "y"
+
+
+def test_a_unit_leaves_a_site_that_becomes_too_dear_by_a_change() -> None:
+    before, after = at_two_sites(), at_two_sites(x="9")
+    assert preview(before, after, places={"second": "x"}).places == {"first": "x", "second": "y"}
+
+
+def test_a_unit_does_not_go_where_its_checkpoint_is_out_of_reach() -> None:
+    topology = at_two_sites()
+    elsewhere = replace(topology.sites[1], master="spark://there:7077", storage="hdfs://names/penstock")
+    topology = replace(topology, sites=(topology.sites[0], elsewhere))
+    found = preview(topology, topology, places={"second": "x"}, to={"second": "y"})
+    assert "its checkpoint lies in the folder of the run" in found.refused[0]
+
+
+def test_instances_at_a_site_that_a_unit_has_left_are_over() -> None:
+    topology = with_unit(at_two_sites(), "second", sites=("x",))
+    fleet = Fleet(topology)
+    fleet.apply(LeaseHost("x-h1", "x", "m", "test"), 0.0)
+    fleet.apply(StartInstance("second-1", "second", "x-h1", "test"), 0.0)
+    moved = with_unit(topology, "second", sites=("y",))
+    fleet.change(moved, 2, ("second",), 1.0)
+    assert not fleet.deployment().instances
+    assert fleet.units["second"].state is UnitState.SUBMITTED

@@ -60,7 +60,7 @@ class Victim:
 
     @property
     def secrets(self) -> dict[str, str]:
-        access = self.run.hosts.manager._access
+        access = self.run.clusters.only.manager._access
         found = {
             "the run's token": self.heartbeat["token"],
             "Spark's secret": access.secret,
@@ -73,11 +73,11 @@ class Victim:
 
     @property
     def master(self) -> str:
-        return self.run.hosts.web
+        return self.run.clusters.only.web
 
     @property
     def worker(self) -> str:
-        return next(host.web for host in self.run.hosts.hosts().values() if host.web is not None)
+        return next(host.web for host in self.run.clusters.only.hosts().values() if host.web is not None)
 
     @property
     def application(self) -> str:

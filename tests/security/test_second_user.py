@@ -255,7 +255,7 @@ def _unsigned() -> dict[str, str]:
 @pytest.mark.parametrize("what", PAGES)
 def test_he_cannot_see_a_page(victim: Victim, what: str) -> None:
     url = PAGES[what](victim)
-    mine = victim.run.hosts.manager._access.page_header()
+    mine = victim.run.clusters.only.manager._access.page_header()
     assert asked(url, **mine)[0] in (200, 302), "its owner sees it"
     for headers in ({}, {"Authorization": "Bearer x.y.z"}, _unsigned()):
         assert asked(url, **headers)[0] in (401, 403), headers
@@ -267,9 +267,9 @@ def test_he_cannot_end_by_a_page(victim: Victim, what: str) -> None:
     for headers in ({}, _unsigned()):
         assert asked(url, "POST", b"", **headers)[0] in (401, 403)
     # Nor does the owner: killing by a page is off for all.
-    asked(url, "POST", b"", **victim.run.hosts.manager._access.page_header())
-    assert [app.id for app in victim.run.hosts.applications()] == [victim.application]
-    assert {host.state.value for host in victim.run.hosts.hosts().values()} == {"up"}
+    asked(url, "POST", b"", **victim.run.clusters.only.manager._access.page_header())
+    assert [app.id for app in victim.run.clusters.only.applications()] == [victim.application]
+    assert {host.state.value for host in victim.run.clusters.only.hosts().values()} == {"up"}
 
 
 def test_there_is_no_other_way_to_submit(victim: Victim) -> None:
@@ -277,7 +277,7 @@ def test_there_is_no_other_way_to_submit(victim: Victim) -> None:
         {"action": "CreateSubmissionRequest", "appResource": "x.jar", "mainClass": "X"}
     ).encode()
     assert asked(f"{victim.master}/v1/submissions/create", "POST", body)[0] in (401, 403)
-    port = victim.run.hosts.manager.port
+    port = victim.run.clusters.only.manager.port
     assert asked(f"http://127.0.0.1:{port}/v1/submissions/create", "POST", body)[0] == 0
     listening = {
         c.laddr.port
@@ -302,7 +302,7 @@ def test_all_listen_on_the_loopback_alone(victim: Victim) -> None:
 # --- Spark's own connections -----------------------------------------------------------------------------
 
 ENDPOINTS: dict[str, tuple[str, Callable[[Victim], tuple[str, int]]]] = {
-    "the master, to submit": ("Master", lambda v: ("127.0.0.1", int(v.run.hosts.manager.port or 0))),
+    "the master, to submit": ("Master", lambda v: ("127.0.0.1", int(v.run.clusters.only.manager.port or 0))),
     "the worker, to start executors": ("Worker", lambda v: worker_of(v)),
     "the driver, as an executor": ("CoarseGrainedScheduler", lambda v: ("127.0.0.1", v.driver_port())),
     "the driver, for its blocks": ("BlockManagerMaster", lambda v: ("127.0.0.1", v.driver_port())),
@@ -312,7 +312,7 @@ ENDPOINTS: dict[str, tuple[str, Callable[[Victim], tuple[str, int]]]] = {
 
 
 def worker_of(victim: Victim) -> tuple[str, int]:
-    worker = next(w for w in victim.run.hosts.master_state()["workers"] if w["state"] == "ALIVE")
+    worker = next(w for w in victim.run.clusters.only.master_state()["workers"] if w["state"] == "ALIVE")
     return worker["host"], int(worker["port"])
 
 
@@ -338,7 +338,7 @@ def reached(java: Any, place: tuple[str, int], endpoint: str, settings: dict[str
 @pytest.mark.parametrize("what", ENDPOINTS)
 def test_he_cannot_speak_with(victim: Victim, rpc: Any, what: str, secret: str) -> None:
     endpoint, place = ENDPOINTS[what][0], ENDPOINTS[what][1](victim)
-    right = dict(victim.run.hosts.manager.settings())
+    right = dict(victim.run.clusters.only.manager.settings())
     if secret == "none":
         assert reached(rpc, place, endpoint, right), "with the secret it answers"
     settings = {
@@ -358,13 +358,13 @@ def test_the_secret_without_encryption_is_not_enough(victim: Victim, rpc: Any) -
 
 
 def test_a_worker_of_his_does_not_join(victim: Victim, tmp_path: Path) -> None:
-    before = len(victim.run.hosts.master_state()["workers"])
+    before = len(victim.run.clusters.only.master_state()["workers"])
     place = victim.root / "his"
     place.mkdir()
     os.chown(place, NOBODY.pw_uid, NOBODY.pw_gid)
     command, environment = spark_class(
         spark_java(), "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "8",
-        "--memory", "512m", "--work-dir", str(place), victim.run.hosts.master_url,
+        "--memory", "512m", "--work-dir", str(place), victim.run.clusters.only.master_url,
     )  # fmt: skip
     environment |= {"HOME": str(place), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOG_DIR": str(place)}
     output = (tmp_path / "his.log").open("wb")
@@ -375,7 +375,7 @@ def test_a_worker_of_his_does_not_join(victim: Victim, tmp_path: Path) -> None:
     try:
         refused = wait_until(lambda: "ailed to connect to master" in log_of(tmp_path), 60, poll_s=0.5)
         assert refused, log_of(tmp_path)[-2000:]
-        assert len(victim.run.hosts.master_state()["workers"]) == before
+        assert len(victim.run.clusters.only.master_state()["workers"]) == before
     finally:
         his.kill()
         his.wait()
@@ -441,6 +441,6 @@ def test_after_all_attempts_the_run_goes_on(victim: Victim) -> None:
 
     assert wait_until(works, PATIENCE_S, poll_s=0.3)
     assert victim.run.all_running()
-    assert len(victim.run.hosts.hosts()) == 1
+    assert len(victim.run.clusters.only.hosts()) == 1
     client = HeartbeatClient(victim.folder, "unit", attempt_of(victim))
     assert client.specification(lambda _: True).unit == "unit"

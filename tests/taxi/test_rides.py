@@ -15,8 +15,8 @@ from cabs.operators import AVERAGE, SPEED, WAY, InOrder, average_step, speed_ste
 from cabs.rides import LONGEST, SHORTEST, Position, drawn, positions, recorded, sent
 
 from penstock.experiments.recordings import TAXIS, find_recordings
+from penstock.infrastructure.siting import placed
 from penstock.runs.assembly import load
-from penstock.runs.changes import preview
 
 from .conftest import EXAMPLE
 
@@ -94,10 +94,7 @@ def test_recorded_rides_are_cut_where_a_taxi_stands() -> None:
     assert all(a[0] < b[0] for ride in rides for a, b in itertools.pairwise(ride))
 
 
-def test_analysis_is_allowed_at_the_private_site_and_stays_there() -> None:
+def test_analysis_is_at_the_private_site_and_nowhere_else() -> None:
     topology = load(EXAMPLE / "taxi.yaml")
     assert [site.name for site in topology.sites_of("analysis")] == ["private"]
-    from dataclasses import replace
-
-    moved = tuple(replace(u, sites=("cloud",)) if u.name == "analysis" else u for u in topology.units)
-    assert "unit analysis stays where it is" in preview(topology, replace(topology, units=moved)).refused
+    assert placed(topology)["analysis"] == "private"

@@ -173,7 +173,7 @@ def test_changes_read_as_sentences():
         sites=(CLOUD, Site("edge", flavours=EDGE.flavours, max_hosts=3)),
     )
     assert [str(change) for change in difference(OLD, new)] == [
-        "unit all moved from every site to edge",
+        "unit all may be at edge instead of every site",
         "unit all: policy threshold(up_queue=20) → fixed",
         "site edge: max_hosts 100 → 3",
     ]

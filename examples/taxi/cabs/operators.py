@@ -120,6 +120,11 @@ def _by_ride(records: DataFrame, memory: Any, columns: str) -> DataFrame:
     )
 
 
+def positions(taxis: DataFrame) -> DataFrame:
+    """What taxis send, as it is: on its way to another site."""
+    return taxis.select("ride", "sequence", "at_s", "latitude", "longitude", "last")
+
+
 def speed(taxis: DataFrame) -> DataFrame:
     """The speed of each taxi between two positions."""
     return _by_ride(taxis, InOrder(speed_step, SPEED), SPEED)

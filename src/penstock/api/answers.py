@@ -36,6 +36,8 @@ class Version(BaseModel):
     revision: int
     text: str
     before: str | None = Field(None, description="The version before this one, which undo goes back to.")
+    places: dict[str, str] = Field(default={}, description="The site every unit is at.")
+    site: str | None = Field(None, description="The site whose units run here; none means all of them.")
 
 
 class Wish(Strict):
@@ -53,12 +55,14 @@ class Wish(Strict):
 class Told(Strict):
     """A command to a run's controller."""
 
-    kind: Literal["stop", "finish", "pause", "advise", "resume", "drain", "move", "restart", "undo"]
+    kind: Literal[
+        "stop", "finish", "pause", "advise", "resume", "drain", "move", "move-unit", "restart", "undo"
+    ]  # fmt: skip
     subject: Annotated[str, StringConstraints(max_length=200)] | None = Field(
-        None, description="The host to drain, the instance to move, the unit to restart."
+        None, description="The host to drain, the instance to move, the unit to move-unit or to restart."
     )
     to: Annotated[str, StringConstraints(max_length=200)] | None = Field(
-        None, description="The host an instance moves to; else wherever there is room."
+        None, description="The host an instance moves to, the site a unit moves to; else the best there is."
     )
     reason: Reason = ""
     give_up_state: bool = Field(False, description="Take a change back although state is lost by it.")
@@ -73,6 +77,9 @@ class NewRun(Strict):
         None, description="The folder of its functions, on the service's machine."
     )
     duration_s: float | None = Field(None, gt=0, le=10**9, description="How long sources run.")
+    site: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        None, description="Run the units at this site alone; the other sites' services have the others."
+    )
 
 
 class Change(BaseModel):
@@ -100,6 +107,12 @@ class Rows(BaseModel):
     """Rows of a run's journal, oldest first."""
 
     rows: list[dict[str, Any]]
+
+
+class Log(BaseModel):
+    """The end of a log."""
+
+    lines: list[str]
 
 
 class Bill(BaseModel):

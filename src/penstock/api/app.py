@@ -19,12 +19,14 @@ from penstock.api import answers, budgets, pages, streams
 from penstock.api.places import Place, Served
 from penstock.api.runs import Runs
 from penstock.errors import ClusterError, PenstockError, TopologyError
+from penstock.machine.processes import log_tail
 from penstock.runs import commands
 from penstock.runs.applying import StaleError, applied, require_running
 from penstock.runs.changes import preview
 from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
 from penstock.runs.known import known_names
+from penstock.spark.drivers import Drivers
 from penstock.topology.file import parse_topology
 
 LARGEST = 1 << 20
@@ -97,7 +99,7 @@ def start_run(runs: Served, wish: answers.NewRun) -> answers.Mistakes:
     """Start a run; it goes on when the service ends."""
     _checked(wish.topology)
     try:
-        runs.start(wish.name, wish.topology, wish.code, wish.duration_s)
+        runs.start(wish.name, wish.topology, wish.code, wish.duration_s, wish.site)
     except PenstockError as error:
         raise HTTPException(409, [str(error)]) from None
     return answers.Mistakes(errors=[])
@@ -116,14 +118,20 @@ def status(runs: Served, place: Place) -> Response:
 def topology(place: Place) -> answers.Version:
     """The version of the topology that runs, and the one before."""
     plan = place.plan()
-    return answers.Version(revision=plan.revision, text=plan.topology, before=plan.before)
+    return answers.Version(
+        revision=plan.revision,
+        text=plan.topology,
+        before=plan.before,
+        places=dict(plan.places),
+        site=plan.site,
+    )
 
 
 @ROUTER.post("/runs/{name}/preview")
 def look_ahead(place: Place, wish: answers.Wish) -> answers.Change:
     """What a change would do; nothing is changed."""
     plan = place.plan()
-    found = preview(plan.read_topology(), _checked(wish.topology), fed=plan.feed)
+    found = preview(plan.read_topology(), _checked(wish.topology), fed=plan.feed, places=plan.places)
     return _change(plan.revision, found)
 
 
@@ -145,7 +153,7 @@ def apply(place: Place, wish: answers.Wish) -> answers.Change:
 
 @ROUTER.post("/runs/{name}/commands", status_code=202)
 def tell(place: Place, told: answers.Told) -> answers.Mistakes:
-    """Tell its controller something: pause, only advise, resume, stop, drain, move, restart, undo."""
+    """Tell its controller something: pause, advise, resume, stop, drain, move, move-unit, restart, undo."""
     require_running(place)
     commands.put(place.commands, _command(told))
     return answers.Mistakes(errors=[])
@@ -162,6 +170,21 @@ def rows(
     with place.opened() as journal:
         found = [row for row in journal.rows(table) if row["at_s"] >= since_s]
     return answers.Rows(rows=[_plain(row) for row in found[-limit:]])
+
+
+@ROUTER.get("/runs/{name}/log")
+def log(
+    place: Place,
+    unit: Annotated[str | None, Query(max_length=200)] = None,
+    lines: Annotated[int, Query(ge=1, le=ROWS)] = 50,
+) -> answers.Log:
+    """The end of what the run's controller wrote, or the driver of one of its units."""
+    file = place.log
+    if unit is not None:
+        if unit not in place.plan().read_topology().unit_by_name:
+            raise HTTPException(404, [f"the run has no unit {unit}"])
+        file = Drivers.log_in(place.units, unit)
+    return answers.Log(lines=[line.strip() for line in log_tail(file, lines).splitlines()])
 
 
 @ROUTER.get("/runs/{name}/bill")

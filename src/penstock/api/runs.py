@@ -53,8 +53,10 @@ class Runs:
         path = self.root / name
         return RunFolder(path) if NAME.match(name) and (path / "plan.json").is_file() else None
 
-    def start(self, name: str, text: str, code: str | None, duration_s: float | None) -> None:
-        """Start a run in a process of its own; it outlives the service."""
+    def start(
+        self, name: str, text: str, code: str | None, duration_s: float | None, site: str | None = None
+    ) -> None:
+        """Start a run (with `site`, of the units there) in a process of its own; it outlives the service."""
         if not NAME.match(name):
             raise ConfigurationError(f"expected a name of letters, digits, - and _, got {name!r}")
         if (self.root / name).exists():
@@ -65,7 +67,7 @@ class Runs:
         private_folder(folder)
         file = folder / "topology.yaml"
         written(file, text, mode=PRIVATE)
-        self._launch(name, file, code, duration_s)
+        self._launch(name, file, code, duration_s, site)
 
     def take_up(self, hung_s: float | None = None) -> list[str]:
         """Go on with runs that nobody runs and that are not over, as after a reboot; their names.
@@ -87,7 +89,7 @@ class Runs:
             file = self.root / TOPOLOGIES / name / "topology.yaml"
             private_folder(file.parent)
             written(file, plan.topology, mode=PRIVATE)
-            self._launch(name, file, plan.code, plan.duration_s)
+            self._launch(name, file, plan.code, plan.duration_s, plan.site)
             found.append(name)
         return found
 
@@ -103,10 +105,14 @@ class Runs:
             return None
         return known[1]
 
-    def _launch(self, name: str, file: Path, code: str | None, duration_s: float | None) -> None:
+    def _launch(
+        self, name: str, file: Path, code: str | None, duration_s: float | None, site: str | None
+    ) -> None:
         command = [sys.executable, "-m", "penstock.cli.main", "run", str(file), "-o", str(self.root / name)]
         if duration_s is not None:
             command += ["-d", f"{duration_s} s"]
+        if site is not None:
+            command += ["--site", site]
         if code is not None:
             command += ["--code", code]
         # By the environment: a command line is everybody's to read, and the URL may hold a password.

@@ -1,7 +1,8 @@
 """A single Kafka broker for tests and demos, from Maven's jars: no Docker, nothing to install.
 
-KRaft (no ZooKeeper), bound to the loopback address on free ports, storage formatted by Kafka's own tool. It
-lets nobody in without its password (`kafka_access`).
+KRaft (no ZooKeeper), on free ports of the loopback address or of one that others reach, storage formatted by
+Kafka's own tool. It lets nobody in without its password (`kafka_access`), and off the loopback address it
+speaks TLS with a certificate of its own.
 It stays up until told to go; a record with its pid and start time says which process it is. Started again
 on the same folder it has the same records and the same address.
 """
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from penstock.channels.kafka_access import forget, make_known, password_of, server_settings
+from penstock.channels.kafka_access import forget, make_known, password_of, server_settings, with_tls
 from penstock.errors import ClusterError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
@@ -30,6 +31,7 @@ STOPPED = "stopped"
 """A file in the broker's folder that says it was told to stop."""
 START_S = 60.0
 """A broker starts in about 3 s; a loaded machine takes its time."""
+LOOPBACK = "127.0.0.1"
 _CHILD = "broker"
 _CLIENTS, _CONTROLLER = "CLIENTS", "CONTROLLER"
 """Its listeners: for clients, and for itself. Both ask for the password."""
@@ -43,11 +45,12 @@ class BrokerRecord:
     port: int
     controller_port: int
     folder: str
+    address: str = LOOPBACK
 
     @property
     def bootstrap(self) -> str:
         """Its address for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     @property
     def alive(self) -> bool:
@@ -65,11 +68,15 @@ class Broker:
         jars: Sequence[Path],
         memory_mib: int = 256,
         children: ChildProcesses | None = None,
+        address: str = LOOPBACK,
+        port: int = 0,
     ) -> None:
         """`java` is the program, `jars` what `kafka_jars.broker_jars` gives.
 
-        `children` are those of the run it ends with; without them it stays until it is told to go.
+        `children` are those of the run it ends with; without them it stays until it is told to go. `address`
+        is where its clients reach it, `port` the first port it tries there.
         """
+        self._address, self._port = address, port
         self.folder = Path(folder)
         self._java = java
         self._class_path = os.pathsep.join(str(jar) for jar in jars)
@@ -93,8 +100,9 @@ class Broker:
     def start(self, wait_s: float = START_S) -> BrokerRecord:
         """Start it where it does not run, and wait until it takes connections."""
         record = self.launch()
-        wait_until(lambda: listens(record.port) or not self._children.alive(_CHILD), wait_s)
-        if not listens(record.port):
+        here = (record.port, record.address)
+        wait_until(lambda: listens(*here) or not self._children.alive(_CHILD), wait_s)
+        if not listens(*here):
             self.stop()
             raise ClusterError(
                 f"the broker did not come up on port {record.port} within {wait_s:.0f} s; its last words "
@@ -111,9 +119,10 @@ class Broker:
         self._children.stop(_CHILD, grace_s=0.0)
         command, port, controller_port = self._prepared()
         child = self._children.start(_CHILD, command, log=self.log)
-        record = BrokerRecord(child.process, port, controller_port, str(self.folder))
+        record = BrokerRecord(child.process, port, controller_port, str(self.folder), self._address)
         written(self.folder / "broker.json", json.dumps(asdict(record)), mode=PRIVATE)
-        make_known(self.folder, port)
+        if self._address == LOOPBACK:
+            make_known(self.folder, port)
         return record
 
     def _prepared(self) -> tuple[list[str], int, int]:
@@ -122,10 +131,13 @@ class Broker:
         private_folder(self.folder)
         (self.folder / STOPPED).unlink(missing_ok=True)
         # The same ports as before where they are free: clients that wait for the broker find it again.
-        ports = (found.port, found.controller_port) if found is not None else (0, 0)
-        port, controller_port = (_free_port(wanted) for wanted in ports)
+        ports = (found.port, found.controller_port) if found is not None else (self._port, 0)
+        port, controller_port = _free_port(ports[0], self._address), _free_port(ports[1])
         settings = self.folder / "server.properties"
-        chosen = _settings(port, controller_port, self.folder / "data", password_of(self.folder))
+        password = password_of(self.folder)
+        chosen = _settings(self._address, port, controller_port, self.folder / "data", password)
+        if self._address != LOOPBACK:
+            chosen |= with_tls(self.folder, self._java, self._address, password, _CLIENTS)
         written(settings, "".join(f"{name}={value}\n" for name, value in chosen.items()), mode=PRIVATE)
         logging = self.folder / "log4j2.yaml"
         logging.write_text(_LOGGING)
@@ -179,24 +191,24 @@ def listens(port: int, host: str = "127.0.0.1") -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
-def _free_port(wanted: int = 0) -> int:
+def _free_port(wanted: int = 0, address: str = LOOPBACK) -> int:
     """The wanted port where it is free, else one the system picks."""
     for candidate in (wanted, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", candidate))
+                probe.bind((address, candidate))
                 return int(probe.getsockname()[1])
-    raise ClusterError("no free port on the loopback address")
+    raise ClusterError(f"no free port on the address {address}")
 
 
-def _settings(port: int, controller_port: int, data: Path, password: str) -> dict[str, str]:
+def _settings(address: str, port: int, controller_port: int, data: Path, password: str) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"{_CLIENTS}://127.0.0.1:{port},{_CONTROLLER}://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"{_CLIENTS}://127.0.0.1:{port}",
+        "listeners": f"{_CLIENTS}://{address}:{port},{_CONTROLLER}://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"{_CLIENTS}://{address}:{port}",
         "controller.listener.names": _CONTROLLER,
         "inter.broker.listener.name": _CLIENTS,
         **server_settings(password, _CLIENTS, _CONTROLLER),

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import cache_folder, private_folder
-from penstock.machine.secrets import new_secret, remember, remember_all
+from penstock.machine.secrets import new_secret, redacted, remember, remember_all
 
 USER = "penstock"
 PASSWORD_FILE = "password"
+CLIENT_FILE = "client.properties"
+"""What clients elsewhere need to be let in by a broker off the loopback address."""
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -39,6 +43,53 @@ def server_settings(password: str, *listeners: str) -> dict[str, str]:
         "sasl.mechanism.controller.protocol": "PLAIN",
         **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": login for name in listeners},
     }
+
+
+def with_tls(folder: Path, java: Path, address: str, password: str, listener: str) -> dict[str, str]:
+    """Settings with which a listener of a broker speaks TLS; its certificate is made at the first call.
+
+    What a client elsewhere needs, certificate and password, is put into CLIENT_FILE: a channel names a copy
+    of it as its `client_file`.
+    """
+    store, keytool = folder / "keys.p12", str(java.parent / "keytool")
+    about = ["-storetype", "PKCS12", "-storepass:env", "STORE", "-keystore", str(store), "-alias", USER]
+    if not store.exists():
+        made = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650", "-dname"]
+        _run([keytool, *made, f"CN={address}", "-ext", f"SAN=ip:{address}", *about], password)
+        store.chmod(PRIVATE)
+    certificate = _run([keytool, "-exportcert", "-rfc", *about], password)
+    login = f'{_MODULE} required username="{USER}" password="{password}";'
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": login,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": " ".join(certificate.split("\n")).strip(),
+    }
+    text = "".join(f"{name}={value}\n" for name, value in client.items())
+    written(folder / CLIENT_FILE, text, mode=PRIVATE)
+    at = f"listener.name.{listener.lower()}"
+    return {
+        "listener.security.protocol.map": f"{listener}:SASL_SSL,CONTROLLER:SASL_PLAINTEXT",
+        f"{at}.ssl.keystore.type": "PKCS12",
+        f"{at}.ssl.keystore.location": str(store.resolve()),
+        f"{at}.ssl.keystore.password": password,
+        f"{at}.ssl.key.password": password,
+        # It is a client of itself, too.
+        f"{at}.ssl.truststore.type": "PEM",
+        f"{at}.ssl.truststore.certificates": client["ssl.truststore.certificates"],
+    }
+
+
+def _run(command: list[str], password: str) -> str:
+    surroundings = {**os.environ, "STORE": password}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=surroundings)
+    except OSError as error:
+        raise ClusterError(f"a certificate needs Java's keytool: {error}") from None
+    if done.returncode != 0:
+        raise ClusterError(f"a certificate could not be made: {redacted(done.stdout + done.stderr)}")
+    return done.stdout
 
 
 def make_known(folder: Path, port: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from penstock.channels.broker import Broker, listens, read_record
+from penstock.channels.broker import LOOPBACK, Broker, listens, read_record
 from penstock.channels.kafka_jars import broker_jars
 from penstock.machine.folders import cache_folder
 from penstock.machine.java import find_java
@@ -28,12 +28,17 @@ def shared_folder() -> Path:
 def shared_address(folder: Path | None = None) -> str | None:
     """The address of the broker of `penstock broker up`; None where it does not run."""
     record = read_record(folder or shared_folder())
-    return record.bootstrap if record is not None and record.alive and listens(record.port) else None
+    if record is None or not record.alive or not listens(record.port, record.address):
+        return None
+    return record.bootstrap
 
 
-def installed_broker(folder: Path, children: ChildProcesses | None = None) -> Broker:
+def installed_broker(
+    folder: Path, children: ChildProcesses | None = None, address: str = LOOPBACK, port: int = 0
+) -> Broker:
     """A broker of this machine's Java and Maven's jars, which are fetched where not there yet."""
-    return Broker(folder, find_java().executable, broker_jars(cache_folder("jars")), children=children)
+    java, jars = find_java().executable, broker_jars(cache_folder("jars"))
+    return Broker(folder, java, jars, children=children, address=address, port=port)
 
 
 class RunBroker:

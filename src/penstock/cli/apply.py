@@ -36,7 +36,7 @@ def apply(
     """
     console, place = open_console(), RunFolder(folder)
     present, topology = place.plan(), load(file)
-    found = preview(present.read_topology(), topology, fed=present.feed)
+    found = preview(present.read_topology(), topology, fed=present.feed, places=present.places)
     console.print(f"revision {present.revision} of {topology.name} runs; this would change:")
     for line in found.lines():
         console.print(f"  {line}", markup=False)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.channels.broker import Broker, read_record
+from penstock.channels.broker import LOOPBACK, Broker, read_record
+from penstock.channels.kafka_access import CLIENT_FILE
 from penstock.channels.kafka_jars import KAFKA_VERSION
 from penstock.channels.kafka_service import installed_broker, shared_address, shared_folder
 from penstock.errors import ClusterError
@@ -21,18 +22,28 @@ Folder = Annotated[
 
 
 @app.command()
-def up(folder: Folder = None) -> None:
+def up(
+    folder: Folder = None,
+    address: Annotated[
+        str, typer.Option(help="Where clients reach it; off the loopback address it speaks TLS.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(help="The port it takes where that is free.", min=0, max=65535)] = 0,
+) -> None:
     """Start the broker where it does not run; it stays until `penstock broker down`."""
     console = Console()
     place = folder or shared_folder()
-    if (address := shared_address(place)) is not None:
-        console.print(f"A broker runs already at [bold]{address}[/bold].")
+    if (running := shared_address(place)) is not None:
+        console.print(f"A broker runs already at [bold]{running}[/bold].")
         return
     with console.status(f"Fetching Kafka {KAFKA_VERSION} and starting it …"):
-        broker = installed_broker(place)
+        broker = installed_broker(place, address=address, port=port)
         record = broker.start()
     console.print(f"Kafka {KAFKA_VERSION} runs at [bold]{record.bootstrap}[/bold] (log: {broker.log}).")
-    console.print("Topologies with a kafka channel use it by themselves. End it with `penstock broker down`.")
+    if address != LOOPBACK:
+        console.print(f"Clients elsewhere need a copy of {place / CLIENT_FILE} as client_file.")
+    elif folder is None:
+        console.print("Topologies with a kafka channel use it by themselves.")
+    console.print("End it with `penstock broker down`.")
 
 
 @app.command()

@@ -56,6 +56,11 @@ COMMANDS = {
     "listen": ("penstock.cli.streams", "listen"),
     "lookup": ("penstock.cli.streams", "lookup"),
     "serve": ("penstock.cli.serve", "serve"),
+    "up": ("penstock.cli.site", "up"),
+    "status": ("penstock.cli.site", "status"),
+    "logs": ("penstock.cli.site", "logs"),
+    "stop": ("penstock.cli.site", "stop"),
+    "down": ("penstock.cli.site", "down"),
 }
 """Every command, loaded when it is asked for: most need neither Spark nor the simulator."""
 

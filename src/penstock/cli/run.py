@@ -32,6 +32,7 @@ from penstock.report.terminal import LinePerTick, LiveView
 from penstock.runs.assembly import load
 from penstock.runs.folder import RunFolder
 from penstock.runs.in_one_session import LocalResult, run_locally
+from penstock.runs.part import here
 from penstock.runs.run import require_runnable
 from penstock.runs.service import run_topology
 from penstock.topology.sizes import whole_cores
@@ -79,6 +80,10 @@ def run(
             help="The URL of a PostgreSQL database for the journal; by default a file of the folder.",
         ),
     ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(help="Run the units at this site alone; every other site has such a run of its own."),
+    ] = None,
     page: Annotated[bool, typer.Option("--page", help="Serve a live page on this machine.")] = False,
     port: Annotated[int, typer.Option(help="The page's port; 0 means a free one.", min=0, max=65535)] = 0,
 ) -> None:
@@ -113,7 +118,8 @@ def run(
             live.update(_local_view(done))
         console.print(f"{done.records_in} records in; results are below {folder}.")
         return
-    require_runnable(topology)  # before a page is up and a folder is made
+    part = here(topology, {}, site)
+    require_runnable(topology, part=part)  # before a page is up and a folder is made
     clock = WallClock()
     view = LiveView(clock.now_s)
     seen = LinePerTick(console)
@@ -141,11 +147,12 @@ def run(
             own_broker=own_broker,
             settings=settings,
             journal=journal,
+            site=site,
             watch=watch,
         )
     place = RunFolder(folder)
     with place.opened() as book:
-        report = write_run_report(folder, topology, result, book, best_cost=best_cost_of(book, topology))
+        report = write_run_report(folder, part, result, book, best_cost=best_cost_of(book, part))
     _summary(console, result)
     for hint in hints(result, fmean(busy) if busy else None):
         console.print(hint, style="yellow", highlight=False)

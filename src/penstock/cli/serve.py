@@ -15,11 +15,12 @@ from rich.console import Console
 
 from penstock.cli.console import console as open_console
 from penstock.errors import ClusterError, ConfigurationError
-from penstock.machine.processes import interrupt_on_signals
+from penstock.machine.processes import exit_on_sigterm, interrupt_on_signals
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from penstock.api.peers import Peers
     from penstock.api.runs import Runs
     from penstock.runs.turns import Turn
 
@@ -29,7 +30,7 @@ After=network-online.target
 
 [Service]
 User={user}
-ExecStart={program} serve {folder} --port {port}
+ExecStart={program} serve {folder} --host {host} --port {port}{peers}
 Restart=always
 # Runs go on when the service is started anew; it takes them up.
 KillMode=process
@@ -51,6 +52,10 @@ def serve(
             "and one journal one serves; the other stands by and takes over within seconds.",
         ),
     ] = None,
+    peer: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with service.json and token of another site; may be given again."),
+    ] = None,
     systemd: Annotated[
         bool, typer.Option("--systemd", help="Print a systemd unit that starts it with the machine, and end.")
     ] = False,
@@ -62,7 +67,15 @@ def serve(
     console = open_console()
     if systemd:
         program = shutil.which("penstock") or f"{sys.executable} -m penstock.cli.main"
-        unit = UNIT.format(folder=folder.resolve(), user=getpass.getuser(), program=program, port=port)
+        peers = "".join(f" --peer {one.resolve()}" for one in peer or ())
+        unit = UNIT.format(
+            folder=folder.resolve(),
+            user=getpass.getuser(),
+            program=program,
+            host=host,
+            port=port,
+            peers=peers,
+        )
         console.print(unit, markup=False, soft_wrap=True, highlight=False)
         return
     try:
@@ -71,6 +84,8 @@ def serve(
         raise ConfigurationError(
             f"the service needs {error.name}, which is not installed: `pip install 'penstock[serve]'`"
         ) from None
+    from penstock.api.client import service_at
+    from penstock.api.peers import Peers
     from penstock.api.runs import Runs
     from penstock.runs.turns import Turn
 
@@ -83,13 +98,22 @@ def serve(
             console.print(f"standing by for {runs.root} until no other service serves it", soft_wrap=True)
             turn.wait()
             console.print(f"this service's turn: number {turn.epoch}")
-        _serve(console, runs, create_app(runs), listening, turn)
+        asking = Peers(runs, [service_at(other) for other in peer or ()])
+        _serve(console, runs, create_app(runs), listening, turn, asking)
 
 
-def _serve(console: Console, runs: Runs, app: FastAPI, listening: socket.socket, turn: Turn | None) -> None:
+def _serve(
+    console: Console,
+    runs: Runs,
+    app: FastAPI,
+    listening: socket.socket,
+    turn: Turn | None,
+    peers: Peers,
+) -> None:
     """Take runs up and answer requests, until told to end or until another service has taken over."""
     import uvicorn
 
+    from penstock.api.client import made_known
     from penstock.runs.turns import SILENT_S
 
     for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
@@ -109,7 +133,10 @@ def _serve(console: Console, runs: Runs, app: FastAPI, listening: socket.socket,
 
     if turn is not None:
         turn.keep(leave)
-    server.run([listening])
+    exit_on_sigterm()  # uvicorn ends in order, then passes the signal on
+    peers.start()
+    with made_known(runs.root, address):
+        server.run([listening])
     if lost:
         raise ClusterError(f"another service has taken over, this one ends: {lost[0]}")
 

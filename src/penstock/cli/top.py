@@ -70,10 +70,11 @@ def tell(
     command: Annotated[str, typer.Argument(help=f"One of {', '.join(commands.KINDS)}.")],
     subject: Annotated[
         str | None,
-        typer.Argument(help="The host, for drain; the instance, for move; the unit, for restart."),
+        typer.Argument(help="For drain the host, for move the instance, for move-unit and restart the unit."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="For move: the host to go to; else wherever there is room.")
+        str | None,
+        typer.Option(help="For move: the host to go to; for move-unit: the site; else the best there is."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; goes into the journal.")] = "",
     give_up_state: Annotated[

@@ -44,6 +44,8 @@ class UnitStatus:
     """What it executed over what came to it in the last minute; below 0.9 it is congested."""
     operator_health: Mapping[str, float | None] = field(default_factory=dict)
     """The same for each of its operators."""
+    site: str = ""
+    """The site it is at; empty where its instances may be at several."""
 
     @property
     def cpu_ratio(self) -> float | None:
@@ -266,6 +268,7 @@ class Watching:
             self._holds.get(name, ""),
             health,
             operator_health(topology, name, health),
+            unit.sites[0] if len(unit.sites) == 1 else "",
         )
 
 

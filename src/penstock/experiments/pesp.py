@@ -86,13 +86,22 @@ def rides_at_hand(recordings: Recordings) -> tuple[Rides, dict[Recording, str]]:
     return recorded_rides(path), {}
 
 
-def run(seeds: int, out: Path, progress: Callable[[str], None], recordings: Recordings) -> list[Figure]:
-    """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`."""
+def run(
+    seeds: int, out: Path, progress: Callable[[str], None], recordings: Recordings, on: str = "simulator"
+) -> list[Figure]:
+    """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`.
+
+    With `on` "spark" Table III is run in small on real Spark besides; its table is in small.md.
+    """
     rides, drawn = rides_at_hand(recordings)
     outcomes = outcomes_of(seeds, progress, rides)
     figures = [*figures_of(outcomes), *left_out(drawn)]
     played = _played(rides, drawn)
     out.mkdir(parents=True, exist_ok=True)
+    if on == "spark":
+        from penstock.experiments import pesp_spark  # it needs Spark, the rest does not
+
+        figures += pesp_spark.figures_of(pesp_spark.run(rides, out, progress))
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(_as_text(outcomes, rides))
     (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), played]) + "\n")

@@ -106,10 +106,17 @@ class Book:
             self.restart(unit, revision, now_s)
 
     def restart(self, unit: str, revision: int, now_s: float) -> None:
-        """Submit a unit anew, in this version; instances are asked for in the size it has there."""
+        """Submit a unit anew, in this version; instances are asked for in the size it has there.
+
+        Those at a site it may not be at any more are over: its driver goes elsewhere, without them.
+        """
         shape = self.topology.unit_shape(unit)
+        allowed = {site.name for site in self.topology.sites_of(unit)}
         for instance in tuple(self._members[unit].values()):
-            if (instance.cores, instance.memory_mib) != (shape.cores, shape.memory_mib):
+            host = self._hosts.get(instance.host or "")
+            if host is not None and host.site not in allowed:
+                self._end(instance, InstanceState.STOPPED)
+            elif (instance.cores, instance.memory_mib) != (shape.cores, shape.memory_mib):
                 self._set(replace(instance, cores=shape.cores, memory_mib=shape.memory_mib))
         life = self._units[unit]
         self._set_unit(

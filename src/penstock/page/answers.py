@@ -124,7 +124,8 @@ class Answers:
 
     def _preview(self, said: Mapping[str, Any]) -> dict[str, Any]:
         plan = self._changeable().folder.plan()
-        return _change(plan.revision, preview(plan.read_topology(), _wanted(said), fed=plan.feed))
+        found = preview(plan.read_topology(), _wanted(said), fed=plan.feed, places=plan.places)
+        return _change(plan.revision, found)
 
     def _apply(self, said: Mapping[str, Any]) -> dict[str, Any]:
         place, revision = self._changeable().folder, int(said["revision"])

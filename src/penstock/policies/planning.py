@@ -44,6 +44,10 @@ def most_filled(plan: Plan, unit: str, candidates: tuple[str, ...]) -> str | Non
     return min(candidates, key=lambda host: (plan.room[host].cores, plan.room[host].memory_mib, host))
 
 
+NO_HOST = "no host can be leased"
+"""In the reason of a hold: the unit needs one more, and none of its sites has one to give."""
+
+
 class Plan:
     """A mutable copy of the deployment in a view, on which a policy tries its actions."""
 
@@ -184,7 +188,7 @@ class Plan:
         """Lease a host for a unit; its name, or None with a recorded hold where no site has one to give."""
         found = flavour_to_lease(self.view.topology, unit, self._leased, self.view.withheld)
         if isinstance(found, str):
-            self.hold(unit, f"{reason}; but no host can be leased: {found}")
+            self.hold(unit, f"{reason}; but {NO_HOST}: {found}")
             return None
         site, flavour = found
         host = f"{site.name}-h{self._next_host}"

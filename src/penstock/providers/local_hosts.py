@@ -37,7 +37,7 @@ KEPT_LOGS = 20
 """Logs of hosts that are gone: the newest so many are kept."""
 
 FIRST, LAST = 11, 249
-"""Addresses of hosts: 127.0.0.11 to 127.0.0.249."""
+"""Addresses of hosts: 127.0.0.11 to 127.0.0.249, and the same below 127.0.1 and so on for further sites."""
 
 _TAKING = (HostState.STARTING, HostState.UP)
 
@@ -84,8 +84,13 @@ class LocalHosts:
         *,
         start_delay_s: float = 0.0,
         lost_after_s: float = LOST_AFTER_S,
+        network: int = 0,
     ) -> None:
-        """`folder` keeps what hosts write; `start_delay_s` is for those that are asked for without one."""
+        """`folder` keeps what hosts write; `start_delay_s` is for those that are asked for without one.
+
+        `network` is the third number of its hosts' addresses: hosts of two clusters of a run differ in it.
+        """
+        self._network = network
         self.folder = folder
         self.start_delay_s = start_delay_s
         self._children = children
@@ -397,7 +402,7 @@ class LocalHosts:
         taken = {host.address for host in self._hosts.values()}
         count = LAST - FIRST + 1
         for _ in range(count):
-            address = f"127.0.0.{FIRST + self._turn % count}"
+            address = f"127.0.{self._network}.{FIRST + self._turn % count}"
             self._turn += 1
             if address not in taken:
                 _require_address(address)

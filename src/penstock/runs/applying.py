@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.runs import commands
@@ -29,17 +30,20 @@ def applied(
     by: str = "",
     give_up_state: bool = False,
     rehearse: bool = False,
+    as_revision: int | None = None,
+    places: Mapping[str, str] | None = None,
     answer_s: float = ANSWER_S,
 ) -> tuple[int, Preview]:
     """Have a running run go on with another version; the version that runs then, and what it did.
 
+    `as_revision` and `places` are the number and the units' sites of a version another site runs already.
     `revision` is the version it was written for: StaleError where another one runs. ConfigurationError
     where it cannot be done while it runs, with every reason; ClusterError where nobody answers.
     """
     present = place.plan()
     if revision is not None and revision != present.revision:
         raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
-    found = preview(present.read_topology(), topology, fed=present.feed)
+    found = preview(present.read_topology(), topology, fed=present.feed, places=present.places)
     require_possible(found, give_up_state=give_up_state)
     if not found.changes:
         return present.revision, found
@@ -53,6 +57,8 @@ def applied(
         revision=present.revision,
         give_up_state=give_up_state,
         rehearse=rehearse,
+        as_revision=as_revision,
+        places=places or {},
     )
     said = commands.put(place.commands, wish)
     refused, deadline_s = commands.refusal(said, ""), time.monotonic() + answer_s
@@ -62,7 +68,7 @@ def applied(
             if notice.startswith(refused):
                 raise StaleError(notice.removeprefix(refused))
         now = place.plan()
-        if now.revision > present.revision and now.topology == topology_text(topology):
+        if now.revision >= (as_revision or present.revision + 1) and now.topology == text:
             return now.revision, found
         require_running(place)
         time.sleep(LOOK_S)

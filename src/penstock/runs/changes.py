@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from penstock.channels.registry import has_server, readers_of
 from penstock.errors import ConfigurationError
+from penstock.infrastructure.siting import became_dear, placed
+from penstock.spark.managers.theirs import remote_storage
 from penstock.spark.unit.plan import UnitPlan, generated_sources, plan_unit
-from penstock.topology.difference import Change, difference
+from penstock.topology.difference import Change, UnitGoes, difference
 from penstock.topology.model import Site, Topology
 
 Edge = tuple[str, str]
@@ -45,6 +47,8 @@ class Preview:
     """Units that finish what there is to read before they are changed or end."""
     ending: tuple[Edge, ...] = ()
     """Streams that nobody writes any more; they are read to their end first."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The site of every unit in the next version."""
 
     def lines(self) -> list[str]:
         """All of it in words, a line each."""
@@ -62,16 +66,30 @@ class Preview:
         return found + [f"refused: {reason}" for reason in self.refused]
 
 
-def preview(old: Topology, new: Topology, *, fed: bool = True) -> Preview:
+def preview(
+    old: Topology,
+    new: Topology,
+    *,
+    fed: bool = True,
+    places: Mapping[str, str] | None = None,
+    to: Mapping[str, str] | None = None,
+) -> Preview:
     """What it would do to move a running topology from one version to the next.
 
-    `fed` says whether the run itself writes the generated sources' records.
+    `fed` says whether the run itself writes the generated sources' records. `places` are the sites units are
+    at, `to` those that some of them shall go to: each leaves its site as it is changed, and starts there.
     """
-    changes = difference(old, new)
+    was = placed(old, places)
+    stays = {unit: site for unit, site in was.items() if not _is_dear(old, new, unit, was)}
+    now = placed(new, {**stays, **(to or {})})
+    goes = [UnitGoes(u, was[u], site) for u, site in now.items() if u in was and was[u] != site]
+    changes = (*difference(old, new), *goes)
     before, after = old.unit_by_name, new.unit_by_name
-    refused = list(_refused(old, new, fed))
+    refused = [*_refused(old, new, fed), *_out_of_reach(old, new, goes)]
     stayed = [unit for unit in after if unit in before]
+    leaving = {move.unit for move in goes}
     fates = {unit: _fate(unit, old, new) for unit in stayed}
+    fates |= {unit: replace(fates[unit], restarts=True, drains=True) for unit in leaving}
     stops = tuple(unit for unit in before if unit not in after)
     given_up = [state for fate in fates.values() for state in fate.given_up]
     given_up += [state for unit in stops for state in _ended_state(unit, old, new)]
@@ -86,6 +104,7 @@ def preview(old: Topology, new: Topology, *, fed: bool = True) -> Preview:
         tuple(dict.fromkeys(given_up)),
         (*(unit for unit, fate in fates.items() if fate.drains), *stops),
         tuple(ending(old, new)),
+        now,
     )
 
 
@@ -214,11 +233,22 @@ def _refused(old: Topology, new: Topology, fed: bool) -> Iterator[str]:
                     )
     if any(site.name not in old.site_by_name for site in new.sites):
         yield "a new site begins with a run of its own"
-    for unit in new.units:
-        known = old.unit_by_name.get(unit.name)
-        if known is not None and known.sites != unit.sites:
-            yield f"unit {unit.name} stays where it is"
     yield from _read_again(old, new)
+
+
+def _is_dear(old: Topology, new: Topology, unit: str, places: Mapping[str, str]) -> bool:
+    return unit in new.unit_by_name and became_dear(old, new, unit, places)
+
+
+def _out_of_reach(old: Topology, new: Topology, goes: list[UnitGoes]) -> Iterator[str]:
+    """Moves to a site at which a unit would not find what it has written down."""
+    for move in goes:
+        here, there = (remote_storage(t.site_by_name[s]) for t, s in ((old, move.before), (new, move.after)))
+        if here != there:
+            yield (
+                f"unit {move.unit} cannot go from site {move.before} to {move.after}: its checkpoint lies in "
+                f"{here or 'the folder of the run'}, which {there or 'the folder of the run'} is not"
+            )
 
 
 def _read_again(old: Topology, new: Topology) -> Iterator[str]:

@@ -18,6 +18,7 @@ from penstock.fleet.units import UnitState
 from penstock.runs.assembly import budgeting_for
 from penstock.runs.changes import Preview, preview, producers, require_possible
 from penstock.runs.handover import Handover
+from penstock.runs.part import at_site, here
 from penstock.runs.plan import Pending
 from penstock.runs.preparing import Preparing
 from penstock.spark.unit.plan import generated_sources
@@ -55,12 +56,15 @@ class Changing:
         run = self._run
         if run.plan.pending is not None:
             raise ConfigurationError("another change is under way; wait until it is done")
-        found = preview(run.topology, topology, fed=run.plan.feed and run.feed.can_wait)
+        places, fed = run.plan.places, run.plan.feed and run.feed.can_wait
+        found = preview(run.topology, topology, fed=fed, places=places, to=pending.places)
+        found = at_site(found, run.topology, topology, run.plan)
         require_possible(found, give_up_state=pending.give_up_state or pending.back)
         run.require_runnable(topology)
         if found.changes:
+            run.clusters.open(found.places.values())
             run.plan = replace(run.plan, pending=replace(pending, topology=topology_text(topology)))
-            if found.drains:
+            if found.drains and not pending.at_once:
                 run.folder.write_plan(run.plan)
                 run.plane.note(
                     f"a change is under way, for which {', '.join(found.drains)} will stop a moment"
@@ -73,10 +77,15 @@ class Changing:
         run, pending = self._run, self._run.plan.pending
         if pending is not None:
             topology = parse_topology(pending.topology)
-            found = self._found = preview(run.topology, topology, fed=run.plan.feed)
+            found = self._found = preview(
+                run.topology, topology, fed=run.plan.feed, places=run.plan.places, to=pending.places
+            )
+            found = self._found = at_site(found, run.topology, topology, run.plan)
             self._since_s = run.clock.now_s()
             # What is taken back has failed already, and nothing of it is worth waiting for.
-            self._ready = pending.back or not (found.restarts or found.renewals or found.starts)
+            self._ready = (
+                pending.back or pending.at_once or not (found.restarts or found.renewals or found.starts)
+            )
             # Where an earlier controller had come so far that somebody left, nobody waits longer than needed.
             self._ready = self._ready or any(map(self._has_left, found.drains))
             if self._ready:
@@ -98,7 +107,7 @@ class Changing:
         if failed and not pending.back:
             self.give_up(f"unit {', '.join(sorted(failed))} failed before it had finished what there was")
             return False
-        done = {unit for unit in found.drains if self._has_left(unit)} | failed
+        done = {u for u in found.drains if pending.at_once or self._has_left(u)} | failed
         ready = {u for u in found.drains if producers(run.topology, u, found.ending) - failed <= done}
         fleet.drain(ready)
         for unit in ready - done:
@@ -167,14 +176,17 @@ class Changing:
             return False
         self._stuck = False
         anew = (*found.restarts, *found.renewals)
-        run.plan = replace(run.plan.changed(topology, anew), pending=None)
+        run.plan = replace(run.plan.changed(topology, anew, found.places), pending=None)
+        if pending.revision is not None:
+            run.plan = replace(run.plan, revision=pending.revision)
         run.folder.write_plan(run.plan)
         run.topology, run.changed_s = topology, run.clock.now_s()
-        run.progress.change(topology)
-        run.plane.change(topology.unit_by_name)
-        planned, revision = run.clusters.change(topology), run.plan.revision
-        run.running_controller().change(planned, revision, anew, budgeting_for(topology))
-        run.feed.change(topology)
+        part = run.here = here(topology, found.places, run.plan.site)
+        run.progress.change(part)
+        run.plane.change(part.unit_by_name)
+        planned, revision = run.clusters.change(part, found.places), run.plan.revision
+        run.running_controller().change(planned, revision, anew, budgeting_for(part))
+        run.feed.change(part)
         preparing, self._preparing, self._ready, self._found = self._preparing, None, False, None
         for notice in notices:
             run.plane.note(notice)

@@ -1,7 +1,8 @@
-"""The clusters a run's sites stand for: a local one of its own, and existing ones behind their masters.
+"""The clusters a run's sites stand for: one of our own each, or an existing one behind its master.
 
 At a site with a `master` hosts are the cluster manager's: the fleet sees one host that is always there, and
-instances are scaled and metered. At any other site hosts come and go on this machine.
+instances are scaled and metered. At any other site hosts come and go, and join a master of that site alone.
+A unit is at one site, and its executors are nowhere else.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,66 +20,113 @@ from penstock.channels.sinks import folder_format
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.fleet.ports import Provider
 from penstock.providers.managed import HOST, ManagedProvider, managed_site
+from penstock.providers.registry import provider_parameters
+from penstock.runs.reach import own_address
 from penstock.spark.installation import spark_version, too_old_to_run
 from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.managers.manager import Manager
 from penstock.spark.managers.registry import make_manager, on_this_machine, storage_problem, wrong_masters
-from penstock.spark.managers.theirs import ExistingCluster, remote_storage, shared_folder
+from penstock.spark.managers.theirs import remote_storage, shared_folder
 from penstock.spark.unit.plan import UnitPlan, plan_unit
 from penstock.topology.model import Site, Topology
 
 LOG = logging.getLogger(__name__)
 
+HOST_START_S = 120.0
+"""How long a host may take to start and join, besides what its provider takes."""
 LOOPBACK = ("127.", "localhost", "[::1]")
 """How an address begins that no other machine reaches."""
 
 
 class Clusters:
-    """The managers of a run's sites, and the providers of their hosts."""
+    """The managers of a run's sites, the providers of their hosts, and which unit is at which site."""
 
-    def __init__(self, topology: Topology, local: LocalCluster) -> None:
-        """`local` serves the sites without a master; it is started by its owner, where one needs it."""
+    def __init__(self, topology: Topology, places: Mapping[str, str], run: str, folder: Path) -> None:
+        """`places` are the sites of units, `run` and `folder` the name and the folder of the run.
+
+        The cluster of a site without a master is started by `open`, once a unit is there.
+        """
         self._topology = topology
-        self._local = local
-        self._existing: dict[str, ExistingCluster] = {}
-        """One for each master, by the site that names it first."""
+        self._places = dict(places)
+        self._existing = {site.name: make_manager(site) for site in topology.sites if site.master is not None}
+        own = [site for site in topology.sites if site.master is None]
+        names = {site.name: f"{run}.{site.name}" if len(own) > 1 else run for site in own}
+        self.own = {
+            site.name: LocalCluster(
+                name=names[site.name],
+                start_delay_s=start_delay_s(topology),
+                folder=folder / "clusters" / site.name if len(own) > 1 else folder / "cluster",
+                address=own_address(replace(topology, sites=(site,))),
+                network=number,
+                siblings=tuple(names.values()),
+            )
+            for number, site in enumerate(own)
+        }
+        """The clusters of sites without a master, by site: each a master and hosts of its own."""
+        self._open: set[str] = set()
         self._silent: set[str] = set()
-        for site in topology.sites:
-            if site.master is not None:
-                self._existing[site.name] = make_manager(site)
 
     @property
-    def needs_local(self) -> bool:
-        """Whether some site is on this machine."""
-        return any(site.master is None for site in self._topology.sites)
+    def only(self) -> LocalCluster:
+        """The one cluster of ours; ClusterError where a run has none or several."""
+        if len(self.own) != 1:
+            raise ClusterError(f"expected one site without a master, there are {len(self.own)}")
+        return next(iter(self.own.values()))
 
     def require(self) -> None:
-        """ClusterError where an existing cluster does not answer; nothing was started yet."""
-        for manager in self._existing.values():
-            manager.require()
+        """ClusterError where an existing cluster with a unit does not answer; nothing was started yet."""
+        for site in dict.fromkeys(self._places.values()):
+            if site in self._existing:
+                self._existing[site].require()
+
+    def start(self) -> None:
+        """Start the clusters at which units are, and take up those that an earlier controller had started."""
+        left = [site for site, cluster in self.own.items() if cluster.was_started]
+        self.open([*self._places.values(), *left])
+
+    def open(self, sites: Iterable[str]) -> None:
+        """Start the clusters of these sites, where they are ours and do not run yet."""
+        wanted = [site for site in dict.fromkeys(sites) if site in self.own and site not in self._open]
+        if not wanted:
+            return
+        self._open.update(wanted)  # what was begun is stopped, too
+        with ThreadPoolExecutor(len(wanted)) as pool:
+            for started in [pool.submit(self.own[site].start, wait=False) for site in wanted]:
+                started.result()
+
+    def stop(self) -> None:
+        """Stop every cluster that was started here."""
+        opened, self._open = self._open, set()
+        if opened:
+            with ThreadPoolExecutor(len(opened)) as pool:
+                list(pool.map(lambda site: self.own[site].stop(), opened))
 
     def planned(self) -> Topology:
-        """The topology as the loop plans with it: nothing is leased where hosts are a manager's."""
-        sites = (managed_site(site) if site.master is not None else site for site in self._topology.sites)
-        return replace(self._topology, sites=tuple(sites))
+        """The topology as the loop plans with it: every unit at the one site it is at.
 
-    def change(self, topology: Topology) -> Topology:
+        Nothing is leased where hosts are a manager's.
+        """
+        sites = (managed_site(site) if site.master is not None else site for site in self._topology.sites)
+        units = (replace(unit, sites=(self._places[unit.name],)) for unit in self._topology.units)
+        return replace(self._topology, sites=tuple(sites), units=tuple(units))
+
+    def change(self, topology: Topology, places: Mapping[str, str]) -> Topology:
         """Go on with another version of the topology, at the same sites; as the loop plans with it."""
-        self._topology = topology
+        self._topology, self._places = topology, dict(places)
         return self.planned()
 
-    def seeing(self, topology: Topology) -> Clusters:
-        """The same clusters for another version of the topology, at the same sites."""
-        other = copy.copy(self)
-        other._topology = topology
-        return other
+    def seeing(self, topology: Topology, places: Mapping[str, str]) -> Clusters:
+        """The same clusters, as another version of the topology has its units at their sites."""
+        found = copy.copy(self)
+        found._topology, found._places = topology, dict(places)
+        return found
 
     def providers(self) -> dict[str, Provider]:
         """The provider of each site, by the site's name."""
         found: dict[str, Provider] = {}
         for site in self.planned().sites:
             if site.master is None:
-                found[site.name] = self._local.provider(site)
+                found[site.name] = self.own[site.name].provider(site)
             else:
                 name = HOST if len(self._existing) == 1 else f"{HOST}-{site.name}"
                 found[site.name] = ManagedProvider(site, name)
@@ -85,7 +134,8 @@ class Clusters:
 
     def manager(self, unit: str) -> Manager:
         """The manager at which a unit's application runs."""
-        return self._existing.get(self._site(unit).name, self._local.manager)
+        site = self._places[unit]
+        return self._existing[site] if site in self._existing else self.own[site].manager
 
     def settings(self, unit: str) -> dict[str, str]:
         """Spark settings of a unit's session: its manager's, then its site's own."""
@@ -99,9 +149,14 @@ class Clusters:
         """The URL a unit's checkpoint lies below; None where it lies in the run's folder."""
         return remote_storage(self._site(unit))
 
+    @property
+    def silent(self) -> frozenset[str]:
+        """Sites whose existing cluster does not answer now."""
+        return frozenset(self._silent)
+
     def watch(self) -> list[str]:
-        """What there is to say of existing clusters: which has gone silent, and which answers again."""
-        notices = []
+        """Look at every cluster; what there is to say. A master of ours that died is started again."""
+        notices = self._revived()
         for site, manager in self._existing.items():
             if manager.alive():
                 if site in self._silent:
@@ -112,31 +167,34 @@ class Clusters:
                 notices.append(f"{manager.kind} of site {site} does not answer; executors that run go on")
         return notices
 
-    def revive_local(self) -> list[str]:
-        """Start the local master again where it died; what there is to say about it."""
-        try:
-            if self._local.manager.revive():
-                return ["the Spark master died or hung; it was started again"]
-        except ClusterError as error:
-            LOG.warning(
-                "the Spark master could not be started again, it is tried at the next tick: %s", error
-            )
-        return []
+    def _revived(self) -> list[str]:
+        notices = []
+        for site in sorted(self._open):
+            try:
+                if self.own[site].manager.revive():
+                    where = f" of site {site}" if len(self.own) > 1 else ""
+                    notices.append(f"the Spark master{where} died or hung; it was started again")
+            except ClusterError as error:
+                LOG.warning("a Spark master cannot be started again now, the next tick tries: %s", error)
+        return notices
 
     def _site(self, unit: str) -> Site:
-        return self._topology.sites_of(unit)[0]
+        return self._topology.site_by_name[self._places[unit]]
 
 
-def not_runnable(topology: Topology, folder: Path | None = None) -> list[str]:
+def not_runnable(
+    topology: Topology, folder: Path | None = None, sites: Collection[str] | None = None
+) -> list[str]:
     """Why `penstock run` cannot use the topology's clusters as they are written; empty where it can.
 
-    `folder` is the run's: everything of it must lie where all machines of an existing cluster see it.
+    `folder` is the run's: everything of it must lie where all machines of an existing cluster see it. `sites`
+    are those that are looked at; by default all.
     """
     found = [message for _, _, message in wrong_masters(topology)]
     with contextlib.suppress(ClusterError):  # that there is no Spark at all is told by whoever needs it
         found += filter(None, [too_old_to_run(spark_version())])
     for site in topology.sites if not found else ():
-        if site.master is None:
+        if site.master is None or (sites is not None and site.name not in sites):
             continue
         try:
             make_manager(site)
@@ -202,3 +260,16 @@ def _on_this_disk(topology: Topology, site: Site) -> list[str]:
             if folder_format(sink.function) is not None:
                 found.append(f"{why}, where sink {sink.name} writes a folder; give it a function")
     return list(dict.fromkeys(found))
+
+
+def start_delay_s(topology: Topology) -> float:
+    """How long a host of the topology's local sites takes before it begins to start."""
+    delays = [site.provider.parameters.get("host_start_delay_s", 0.0) for site in topology.sites]
+    return max((float(delay) for delay in delays), default=0.0)
+
+
+def host_start_s(topology: Topology) -> float:
+    """How long a host may take until it is given up: longer than its own provider waits for it to join."""
+    parameters = [provider_parameters(site.provider) for site in topology.sites]
+    joins_s = [getattr(one, "join_within_s", 0.0) for one in parameters]
+    return max([HOST_START_S + start_delay_s(topology), *(HOST_START_S + span_s for span_s in joins_s)])

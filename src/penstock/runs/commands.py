@@ -20,18 +20,18 @@ from penstock.plain import from_json, to_json
 
 LOG = logging.getLogger(__name__)
 
-KINDS = ("stop", "finish", "pause", "advise", "resume", "drain", "move", "restart", "undo")
+KINDS = ("stop", "finish", "pause", "advise", "resume", "drain", "move", "move-unit", "restart", "undo")
 """End the run in order; let its sources end, and the run once all under way is done; stand still (decide
 nothing); advise (decide and record, but do nothing); act again; empty a host and give it back; move an
-instance to another host; start a unit again, with the code that is there now; go back to the version of the
-topology before this one."""
+instance to another host; move a unit to another site; start a unit again, with the code that is there now; go
+back to the version of the topology before this one."""
 APPLY = "apply"
 """Go on with another version of the topology: what `penstock apply` says."""
 LOOKUP = "lookup"
 """A look-up has a further version: for the record, for whoever looks it up sees it by itself."""
 BUDGET = "budget"
 """Units have to keep these latencies from now on."""
-_ABOUT = {"drain": "host", "move": "instance", "restart": "unit", LOOKUP: "look-up"}
+_ABOUT = {"drain": "host", "move": "instance", "move-unit": "unit", "restart": "unit", LOOKUP: "look-up"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,17 @@ class Command:
     revision: int | None = None
     """The version it was written for: refused where another one runs by now."""
     to: str | None = None
-    """The host an instance moves to; None means wherever there is room."""
+    """The host an instance moves to, or the site a unit moves to; None means the best there is."""
     give_up_state: bool = False
     """Whether a change may lose state that cannot be kept."""
     rehearse: bool = False
     """Whether a change is given up where it cannot be tried on records that are there."""
     budgets_s: Mapping[str, float] = field(default_factory=dict)
     """Latency budgets, by unit."""
+    as_revision: int | None = None
+    """The number another site has given the version to go on with."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The sites of units in that version, as the other site has them."""
     id: str = ""
     """Tells it apart from others, for whoever waits for the answer."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.controller.mode import Mode
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.fleet.actions import MigrateInstance, ReleaseHost
 from penstock.fleet.deployment import INSTANCE_COUNTED
+from penstock.infrastructure.siting import best_site
 from penstock.runs import commands
 from penstock.runs.commands import Command
 from penstock.runs.plan import Pending
@@ -59,7 +60,8 @@ def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
     if any(_has_what_others_had(run, before, name) for name in failed):
         return False
     try:
-        run.changing.begin(before, Pending(f"rolled back: {problem}", back=True))
+        places = run.plan.places_before
+        run.changing.begin(before, Pending(f"rolled back: {problem}", back=True, places=places))
     except PenstockError as error:
         run.plane.note(f"the change could not be rolled back: {error}")
         return False
@@ -76,6 +78,8 @@ def _has_what_others_had(run: Run, before: Topology, failed: str) -> bool:
 def _change(run: Run, command: Command, reason: str) -> None:
     if command.kind == "move":
         _move(run, command, reason)
+    elif command.kind == "move-unit":
+        _move_unit(run, command, reason)
     elif command.kind == "restart":
         unit = str(command.subject)
         if unit not in run.topology.unit_by_name:
@@ -84,7 +88,7 @@ def _change(run: Run, command: Command, reason: str) -> None:
     elif command.kind == "undo":
         if run.plan.before is None:
             raise ConfigurationError("nothing was changed yet")
-        _begin(run, command, run.plan.before, f"taken back: {reason}")
+        _begin(run, command, run.plan.before, f"taken back: {reason}", run.plan.places_before)
     elif command.revision != run.plan.revision:
         raise ConfigurationError(
             f"it was written for revision {command.revision}, and revision {run.plan.revision} runs; look "
@@ -94,9 +98,17 @@ def _change(run: Run, command: Command, reason: str) -> None:
         _begin(run, command, str(command.topology), reason)
 
 
-def _begin(run: Run, command: Command, text: str, reason: str) -> None:
-    refusal = commands.refusal(command, "")
-    pending = Pending(reason, refusal=refusal, give_up_state=command.give_up_state, rehearse=command.rehearse)
+def _begin(
+    run: Run, command: Command, text: str, reason: str, places: Mapping[str, str] | None = None
+) -> None:
+    pending = Pending(
+        reason,
+        refusal=commands.refusal(command, ""),
+        give_up_state=command.give_up_state,
+        rehearse=command.rehearse,
+        places=places or command.places,
+        revision=command.as_revision,
+    )
     run.changing.begin(parse_topology(text), pending)
 
 
@@ -109,3 +121,16 @@ def _move(run: Run, command: Command, reason: str) -> None:
     if command.to is not None and command.to not in deployment.hosts:
         raise ConfigurationError(f"there is no host {command.to}")
     controller.ask(MigrateInstance(instance.id, "", instance.unit, command.to, reason))
+
+
+def _move_unit(run: Run, command: Command, reason: str) -> None:
+    unit, places = str(command.subject), run.plan.places
+    if unit not in run.topology.unit_by_name:
+        raise ConfigurationError(f"there is no unit {unit}")
+    allowed = [site.name for site in run.topology.sites_of(unit)]
+    target = command.to or best_site(run.topology, unit, places, without=(places[unit],))
+    if target not in allowed:
+        raise ConfigurationError(f"unit {unit} may be at {', '.join(allowed)}, not at {target}")
+    if target == places[unit]:
+        raise ConfigurationError(f"unit {unit} is at {target} already")
+    _begin(run, command, run.plan.topology, reason, {unit: target})

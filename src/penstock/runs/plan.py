@@ -29,6 +29,12 @@ class Pending:
     """Whether it is given up where its units cannot be tried on records that are there."""
     back: bool = False
     """Whether it takes back a version in which units failed."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The sites units go to by it, where somebody named one; the others stay where they are."""
+    revision: int | None = None
+    """The number of the version to come, where another site has given it one already."""
+    at_once: bool = False
+    """Whether units leave without finishing what there is to read, for want of anything that could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,17 @@ class RunPlan:
     """The text of the version before this one."""
     pending: Pending | None = None
     """The change that is under way."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The site every unit is at."""
+    places_before: Mapping[str, str] = field(default_factory=dict)
+    """The same in the version before this one."""
+    site: str | None = None
+    """The site whose units it runs, where every site has a run of its own; None means all units."""
+
+    @property
+    def label(self) -> str:
+        """What its processes are found by: its name, and its site where several have a run of this name."""
+        return self.name if self.site is None else f"{self.name}.{self.site}"
 
     @staticmethod
     def of(topology: Topology, name: str, **options: object) -> RunPlan:
@@ -71,14 +88,21 @@ class RunPlan:
         """The topology it is a run of."""
         return parse_topology(self.topology)
 
-    def changed(self, topology: Topology, restarts: Iterable[str]) -> RunPlan:
-        """The plan with the next version of the topology, in which these units start again."""
+    def changed(
+        self, topology: Topology, restarts: Iterable[str], places: Mapping[str, str] | None = None
+    ) -> RunPlan:
+        """The plan with the next version of the topology, in which these units start again.
+
+        `places` are the sites of its units; without them all are where they were.
+        """
         revision = self.revision + 1
         units = {unit: number for unit, number in self.revisions.items() if unit in topology.unit_by_name}
         return replace(
             self,
             topology=topology_text(topology),
             before=self.topology,
+            places=dict(self.places if places is None else places),
+            places_before=self.places,
             revision=revision,
             revisions={**units, **dict.fromkeys(restarts, revision)},
         )
@@ -96,5 +120,7 @@ class RunPlan:
             revision=earlier.revision,
             revisions=earlier.revisions,
             before=earlier.before,
+            places=earlier.places,
+            places_before=earlier.places_before,
             pending=earlier.pending,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.fleet.ports import Submission, Wanted, WantedInstance
 from penstock.runs.changes import Preview
+from penstock.runs.part import here
 from penstock.spark.unit.preparing import Prepared
 from penstock.topology.model import Topology
 
@@ -32,6 +33,7 @@ class Preparing:
     def __init__(self, run: Run, topology: Topology, found: Preview, *, insists: bool = False) -> None:
         """`insists` says that every version must have been tried on records."""
         self._run, self._topology, self._insists = run, topology, insists
+        self._places = found.places
         self._left = [*found.restarts, *found.renewals, *found.starts]
         self._started_s: dict[str, float] = {}
         self.ready: dict[str, Prepared] = {}
@@ -39,7 +41,9 @@ class Preparing:
         self.problem: str | None = None
         """Why the change would fail; None where nothing is known against it."""
         reason = "room for the next version beside the one that runs"
-        run.running_controller().make_room(self._left, topology, reason)
+        part = here(topology, found.places, run.plan.site)
+        planned = run.clusters.seeing(part, found.places).planned()
+        run.running_controller().make_room(self._left, planned, reason)
 
     def step(self) -> bool:
         """Whether it is over: all are ready, or something speaks against the change."""
@@ -88,4 +92,5 @@ class Preparing:
             wanted = Wanted((WantedInstance(f"{unit}-next", None, shape.cores, shape.memory_mib),) * least)
         self._started_s[unit] = time.monotonic()
         submission = Submission(unit, run.plan.revision + 1, 0, wanted)
-        run.plane.prepare(replace(run.specification(submission, topology), prepare=True))
+        specification = run.specification(submission, topology, self._places)
+        run.plane.prepare(replace(specification, prepare=True))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -28,22 +29,22 @@ from penstock.errors import ClusterError, ConfigurationError, FencedError, Penst
 from penstock.fleet.limits import Limits
 from penstock.fleet.ports import Ground, Submission
 from penstock.fleet.units import UnitState
+from penstock.infrastructure.siting import placed
 from penstock.machine.secrets import remember_all
 from penstock.monitoring.health import CONGESTED
-from penstock.providers.registry import provider_parameters
 from penstock.runs import obeying
 from penstock.runs.anchor import clock_of
 from penstock.runs.assembly import budgeting_for
 from penstock.runs.changing import Changing
-from penstock.runs.clusters import Clusters, not_runnable
+from penstock.runs.clusters import Clusters, host_start_s, not_runnable
 from penstock.runs.folder import RunFolder
+from penstock.runs.moving import Moving
+from penstock.runs.part import here
 from penstock.runs.patience import Patience
 from penstock.runs.plan import RunPlan
 from penstock.runs.progress import Progress
-from penstock.runs.reach import own_address
 from penstock.runs.sources import Feed
 from penstock.spark.drivers import Drivers
-from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.plane import SparkPlane
 from penstock.spark.unit.heartbeat import HeartbeatServer
 from penstock.spark.unit.plan import plan_unit
@@ -53,9 +54,9 @@ from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)
 
-START_S = 120.0
+START_S = 240.0
 START_A_UNIT_S = 40.0
-"""Longest time until every unit runs, and more for each unit; three drivers take 40 s on two cores."""
+"""Longest time until every unit runs, and more for each unit; three drivers take 40 s on two idle cores."""
 LEAVE_S = 12.0
 """How long drivers may take to end by themselves."""
 _LIVES = (UnitState.SUBMITTED, UnitState.RUNNING, UnitState.DOWN)
@@ -69,34 +70,26 @@ class Run:
         plan: RunPlan,
         folder: RunFolder,
         *,
-        hosts: LocalCluster | None = None,
         feed: Feed | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`hosts` is a cluster that is there already and stays; without it the run has one of its own.
-
-        `feed` writes the sources' records in a way of its own; by default their workloads are followed.
-        """
-        self.plan = plan
+        """`feed` writes the sources' records in a way of its own; by default their workloads are followed."""
         remember_all(plan.settings)
         self.folder = folder
         self.topology = plan.read_topology()
-        require_runnable(self.topology, folder.root)
-        units = [unit.name for unit in self.topology.units]
+        self.plan = replace(plan, places=placed(self.topology, plan.places))
+        self.here = here(self.topology, self.plan.places, plan.site)
+        """What of the topology runs here: all of it, or the units at one site."""
+        require_runnable(self.topology, folder.root, self.here)
+        units = [unit.name for unit in self.here.units]
         self.clock = clock or clock_of(folder.root)
         self._stack = contextlib.ExitStack()
-        self._own_hosts = hosts is None
-        self.hosts = hosts or LocalCluster(
-            0,
-            name=plan.name,
-            start_delay_s=start_delay_s(self.topology),
-            folder=folder.root / "cluster",
-            address=own_address(self.topology),
-        )
-        self.clusters = Clusters(self.topology, self.hosts)
-        self.feed = feed or Feed(plan.name, self.topology, folder.units, plan.duration_s, plan.code)
-        self.progress = Progress(self.topology)
-        self.drivers = Drivers(plan.name, folder.units)
+        self.clusters = Clusters(self.here, self.plan.places, plan.label, folder.root)
+        self.feed = feed or Feed(plan.label, self.here, folder.units, plan.duration_s, plan.code)
+        self.progress = Progress(self.here)
+        if plan.site is not None:
+            folder.units.share_name(plan.name)
+        self.drivers = Drivers(plan.label, folder.units)
         self.plane = SparkPlane(units, self.drivers, self.specification, self.clock, self.progress.heard)
         self.journal = Journal(plan.journal or folder.journal, plan.name)
         self._stack.callback(self.journal.close)
@@ -115,6 +108,7 @@ class Run:
         self.changed_s = -math.inf
         """When the topology was last changed."""
         self.changing = Changing(self)
+        self._moving = Moving(self)
         self._news: list[str] = []
         self._patiently = Patience()
         self._slow: set[str] = set()
@@ -146,9 +140,8 @@ class Run:
         adopted = [*self.drivers.adopt(), *self.feed.children.adopt()]
         self._stack.callback(self.feed.stop)
         self._start_service()
-        if self._own_hosts and self.clusters.needs_local:
-            self._stack.callback(self.hosts.stop)
-            self.hosts.start(wait=False)
+        self._stack.callback(self.clusters.stop)
+        self.clusters.start()
         self._stack.callback(self.drivers.stop)
         server = self._server = HeartbeatServer(self.folder.root, self.plane.hear, self.plane.specification)
         self._stack.callback(server.stop)
@@ -158,10 +151,10 @@ class Run:
             ground,
             self.clock,
             self.journal,
-            budgeting=budgeting_for(self.topology),
+            budgeting=budgeting_for(self.here),
             limits=Limits(
                 unit_silent_s=self.topology.loop.silence_s,
-                host_start_s=host_start_s(self.topology),
+                host_start_s=host_start_s(self.here),
             ),
         )
         self._watching = Watching(self.controller, self.plan.name, self.journal.address)
@@ -191,6 +184,7 @@ class Run:
         self.changing.step()
         tick = controller.tick()
         self._news = self._watching_now().see(tick)
+        self._moving.look(tick)
         with self._patiently("status and sources"):
             if self.plan.feed and self.feed.started_s is None and self.all_running():
                 self.feed.start(self.clock.now_s())
@@ -261,7 +255,7 @@ class Run:
             if controller is not None:
                 self.feed.stop()
                 controller.fleet.stop()
-                for unit in self.topology.unit_by_name:
+                for unit in self.here.unit_by_name:
                     self.plane.tell(unit, controller.fleet.wanted(unit), self.clock.now_s())
                 self.drivers.wait(LEAVE_S)
                 self.drivers.stop()
@@ -296,30 +290,30 @@ class Run:
     def result(self) -> RunResult:
         """The result so far, out of the journal and the heartbeats."""
         totals, now_s = self.progress.totals, self.clock.now_s()
-        last = [unit.name for unit in self.topology.units if _has_sink(self.topology, unit.name)]
-        ending = last or [unit.name for unit in self.topology.units_in_order[-1:]]
+        last = [unit.name for unit in self.here.units if _has_sink(self.here, unit.name)]
+        ending = last or [unit.name for unit in self.here.units_in_order[-1:]]
         folders, bootstrap = self.folder.units, self.bootstrap
         return result_of(
-            self.topology,
+            self.here,
             self.journal,
             {
                 name: total.count(taken_by(self.topology, name, folders, bootstrap))
                 for name, total in totals.items()
-                if name in self.topology.unit_by_name
+                if name in self.here.unit_by_name
             },
             kind="spark",
             duration_s=now_s - self._started_s,
             end_s=now_s,
             end_to_end=max((totals[unit].latencies() for unit in ending), key=lambda s: s.count),
             records_in=self.feed.records()
-            or sum(totals[u.name].arrived for u in self.topology.units_in_order[:1]),
+            or sum(totals[u.name].arrived for u in self.here.units_in_order[:1]),
             records_out=self._records_out() or sum(totals[unit].emitted for unit in ending),
         )
 
     def _records_out(self) -> int | None:
         """Results by the names of their batches, whoever died meanwhile; None where a sink has none."""
         total = 0
-        for sink in self.topology.sinks:
+        for sink in self.here.sinks:
             if folder_format(sink.function) is None:
                 return None
             for folder in result_folders(sink, self.folder.units.results):
@@ -338,9 +332,18 @@ class Run:
         assert self._watching is not None, "it is made with the controller"
         return self._watching
 
-    def specification(self, submission: Submission, version: Topology | None = None) -> UnitSpecification:
-        """What a unit's driver shall run, in another version of the topology where one is given."""
-        clusters = self.clusters if version is None else self.clusters.seeing(version)
+    def specification(
+        self,
+        submission: Submission,
+        version: Topology | None = None,
+        places: Mapping[str, str] | None = None,
+    ) -> UnitSpecification:
+        """What a unit's driver shall run, in another version of the topology where one is given.
+
+        `places` are the sites of units in that version.
+        """
+        at = self.plan.places if places is None else places
+        clusters = self.clusters if version is None else self.clusters.seeing(version, at)
         return UnitSpecification(
             run=self.plan.name,
             unit=submission.unit,
@@ -375,8 +378,6 @@ class Run:
         with self._patiently("the channels' server"):
             notices += self._service_watch.tick(self.clock.now_s()) if self._service_watch is not None else []
         with self._patiently("the cluster"):
-            if self._own_hosts and self.clusters.needs_local:
-                notices += self.clusters.revive_local()
             notices += self.clusters.watch()
         return notices
 
@@ -391,12 +392,12 @@ class Run:
 
     def _start_service(self) -> None:
         """Bring up the server the channels need, where it is ours, and look after it."""
-        service = service_of(self.topology)
+        service = service_of(self.here)
         if service is None:
             return
         revive = end = None
         if self.plan.own_broker:
-            own = service.own(self.plan.name, self.folder.root / service.name)
+            own = service.own(self.plan.label, self.folder.root / service.name)
             self._stack.callback(own.stop)
             self.bootstrap, revive, end = own.start(), own.revive, own.end
         address = service.named or self.bootstrap
@@ -405,7 +406,8 @@ class Run:
 
     def require_runnable(self, topology: Topology) -> None:
         """ConfigurationError where another version of the topology cannot be run here."""
-        require_runnable(topology, self.folder.root)
+        part = here(topology, self.plan.places, self.plan.site)
+        require_runnable(topology, self.folder.root, part)
 
     def _require_healthy(self) -> None:
         """ClusterError where a unit cannot run, or not every unit ran in time."""
@@ -424,27 +426,18 @@ class Run:
             )
 
 
-def require_runnable(topology: Topology, folder: Path | None = None) -> None:
-    """ConfigurationError where the topology cannot be run (in this folder); told before anything starts."""
-    for problem in not_runnable(topology, folder):
+def require_runnable(topology: Topology, folder: Path | None = None, part: Topology | None = None) -> None:
+    """ConfigurationError where the topology cannot be run (in this folder); told before anything starts.
+
+    `part` is what of it runs here, where that is not all.
+    """
+    here_too = topology if part is None else part
+    for problem in not_runnable(topology, folder, here_too.site_by_name):
         raise ConfigurationError(problem)
-    for unit in topology.units:
+    for unit in here_too.units:
         plan_unit(topology, unit.name)
 
 
 def _has_sink(topology: Topology, unit: str) -> bool:
     operators = topology.unit_by_name[unit].operators
     return any(name in operators for sink in topology.sinks for name in sink.inputs)
-
-
-def start_delay_s(topology: Topology) -> float:
-    """How long a host of the topology's local sites takes before it begins to start."""
-    delays = [site.provider.parameters.get("host_start_delay_s", 0.0) for site in topology.sites]
-    return max((float(delay) for delay in delays), default=0.0)
-
-
-def host_start_s(topology: Topology) -> float:
-    """How long a host may take until it is given up: longer than its own provider waits for it to join."""
-    parameters = [provider_parameters(site.provider) for site in topology.sites]
-    joins_s = [getattr(one, "join_within_s", 0.0) for one in parameters]
-    return max([START_S + start_delay_s(topology), *(START_S + span_s for span_s in joins_s)])

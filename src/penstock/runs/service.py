@@ -18,7 +18,13 @@ from pathlib import Path
 
 from penstock.controller.result import RunResult
 from penstock.controller.status import Status
-from penstock.errors import ClusterError, FencedError, JournalUnavailableError, PenstockError
+from penstock.errors import (
+    ClusterError,
+    ConfigurationError,
+    FencedError,
+    JournalUnavailableError,
+    PenstockError,
+)
 from penstock.machine.processes import (
     ChildProcesses,
     end_orphans,
@@ -30,6 +36,7 @@ from penstock.machine.processes import (
 )
 from penstock.machine.secrets import log_redacted
 from penstock.runs.folder import RunFolder
+from penstock.runs.part import here
 from penstock.runs.plan import DRAIN_S, RunPlan
 from penstock.runs.run import Run, require_runnable
 from penstock.spark.training import ensure_archive
@@ -69,6 +76,7 @@ def run_topology(
     drain_s: float = DRAIN_S,
     feed: bool = True,
     journal: str | None = None,
+    site: str | None = None,
     watch: Callable[[Status], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
@@ -76,12 +84,17 @@ def run_topology(
 
     Blocks for the duration (None: until Ctrl-C or SIGTERM). `watch` gets the run's status about twice a
     second. Everything of the run is in `folder`. `stopped` saying so ends the run in order. A folder of a run
-    that was killed is taken up again: checkpoints, journal, counts, and the sources' place.
+    that was killed is taken up again: checkpoints, journal, counts, and the sources' place. With `site` only
+    the units at that site run here; others have a run of the same name elsewhere.
     """
-    require_runnable(topology, folder)
+    if site is not None and journal is not None:
+        raise ConfigurationError("a run at one site has a journal of its own; leave --journal away")
+    require_runnable(topology, folder, here(topology, {}, site))
     place = RunFolder.at(folder)
     earlier = place.earlier_plan()
-    chosen = name or (earlier.name if earlier is not None else f"run-{topology.name}-{os.getpid()}")
+    # The runs of several sites have one name: topics bear it.
+    new = f"run-{topology.name}-{os.getpid()}" if site is None else topology.name
+    chosen = name or (earlier.name if earlier is not None else new)
     plan = RunPlan.of(
         topology,
         chosen.replace(" ", "-"),
@@ -93,17 +106,18 @@ def run_topology(
         own_broker=own_broker,
         settings=dict(settings or {}),
         journal=journal,
+        site=site,
     )
     if earlier is not None:
         plan = plan.going_on(earlier)
-    _await_earlier(plan.name)
+    _await_earlier(plan.label)
     with place.lock():
         # Held for a moment only: where another watcher's controller runs, this says so and whose it is.
         pass
     ensure_archive()
     place.write_plan(plan)
     place.forget_result()
-    watched = ChildProcesses(f"{plan.name}-controller")
+    watched = ChildProcesses(f"{plan.label}-controller")
     try:
         _watch(watched, place, watch, stopped, topology.loop.silence_s)
     except KeyboardInterrupt:

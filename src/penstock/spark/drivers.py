@@ -112,7 +112,12 @@ class Drivers:
 
     def log(self, unit: str) -> Path:
         """Where a unit's driver writes what it does."""
-        return self._folders.unit(unit) / "driver.log"
+        return Drivers.log_in(self._folders, unit)
+
+    @staticmethod
+    def log_in(folders: RunFolders, unit: str) -> Path:
+        """Where a unit's driver writes what it does, in the folders of a run."""
+        return folders.unit(unit) / "driver.log"
 
     def wait(self, timeout_s: float) -> bool:
         """Whether every driver has left by itself in time."""

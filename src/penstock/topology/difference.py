@@ -73,14 +73,26 @@ class OperatorMoved:
 
 @dataclass(frozen=True, slots=True)
 class UnitMoved:
-    """A unit that may now run at other sites, or prefers another one."""
+    """A unit that may now be at other sites, or prefers another one."""
 
     unit: str
     before: tuple[str, ...]
     after: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"unit {self.unit} moved from {_sites(self.before)} to {_sites(self.after)}"
+        return f"unit {self.unit} may be at {_sites(self.after)} instead of {_sites(self.before)}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitGoes:
+    """A unit that leaves the site it is at for another."""
+
+    unit: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"unit {self.unit} goes from site {self.before} to {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +206,7 @@ Change: TypeAlias = (
     | OperatorRemoved
     | OperatorMoved
     | UnitMoved
+    | UnitGoes
     | InputsRewired
     | Resized
     | PolicyChanged

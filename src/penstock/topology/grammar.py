@@ -136,7 +136,9 @@ SINK_KEYS = (
 )
 UNIT_KEYS = (
     Key("operators", "operators", NAMES, "the operators deployed and scaled together; required"),
-    Key("sites", "sites", NAMES, "sites it may run at, the preferred first; none means every site"),
+    Key(
+        "sites", "sites", NAMES, "sites it may be at; taken is the cheapest by price and distance; none: all"
+    ),
     Key("policy", "policy", CHOICE, "how it is scaled (`penstock policies`)"),
     Key("filter", "filter", CHOICE, "how its measurements are smoothed"),
     Key("min_instances", "min_instances", WHOLE, "never fewer instances than this"),

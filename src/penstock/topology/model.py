@@ -108,7 +108,7 @@ class Unit:
     name: str
     operators: tuple[str, ...]
     sites: tuple[str, ...] = ()
-    """Sites it may run at, in order of preference; none means every site."""
+    """Sites it may be at, the preferred first where they cost the same; none means every site."""
     policy: Choice = Choice("auto")
     filter: Choice = Choice("none")
     min_instances: int = 1

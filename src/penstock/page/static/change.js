@@ -11,6 +11,7 @@ const ORDERS = {
   stop: ["End the run", "Sources stop and everything is given back. It cannot be undone.", "danger"],
   drain: ["Drain", "What is on the host moves elsewhere; then the host is given back.", ""],
   move: ["Move", "A replacement starts there; once it serves, the instance here retires.", ""],
+  "move-unit": ["Move unit", "The unit finishes what there is to read, leaves its site and starts at the other one, from its checkpoint.", ""],
   restart: ["Start again", "The unit starts again from its checkpoint, with the code that is there now.", ""],
 };
 const MOST_NEWS = 30, PARTS = { changes: "What changes", restarts: "Started again, keeping their state", renewals: "Started again without their state", given_up: "Lost by it", starts: "New units", stops: "Units that end, after what waits for them", untouched: "Not touched", refused: "Refused" };
@@ -24,6 +25,7 @@ export class Change {
     const choice = (id, label) => { const found = element("select", { id, "aria-label": label }); return found; };
     this.host = choice("change-host", "host to drain"); this.instance = choice("change-instance", "instance to move");
     this.target = choice("change-target", "where it moves to"); this.unit = choice("change-unit", "unit to start again");
+    this.goes = choice("change-goes", "unit to move"); this.site = choice("change-site", "site it moves to");
     this.reason = element("input", { type: "text", id: "change-reason", maxlength: 200, size: 36, placeholder: "goes on record" });
     this.buttons = Object.fromEntries(Object.entries(ORDERS).map(([kind, [text, , look]]) => [kind, element("button", { type: "button", class: look, "data-order": kind, onclick: () => this.order(kind) }, text)]));
     const row = (...parts) => element("div", { class: "orders" }, ...parts), b = this.buttons;
@@ -44,7 +46,7 @@ export class Change {
         element("section", { class: "card" }, element("h2", {}, "Tell the run"),
           element("p", { class: "note" }, "It is obeyed at the next tick and put on record."),
           row(element("label", { for: "change-reason" }, "why"), this.reason), row(b.pause, b.advise, b.resume), row(b.undo, b.stop),
-          row(b.drain, this.host), row(b.move, this.instance, " to ", this.target), row(b.restart, this.unit)),
+          row(b.drain, this.host), row(b.move, this.instance, " to ", this.target), row(b["move-unit"], this.goes, " to ", this.site), row(b.restart, this.unit)),
         element("section", { class: "card" }, element("h2", {}, "What came of it"), this.nothing, this.done),
         element("section", { class: "card" }, element("h2", {}, "News"), this.news)));
   }
@@ -104,7 +106,7 @@ export class Change {
   fail(error) { this.previewed.replaceChildren(element("div", { class: "refused" }, element("h3", {}, "It cannot be done"), element("ul", { class: "facts" }, ...error.message.split("\n").map((line) => element("li", {}, line))))); }
 
   order(kind) {
-    const subject = { drain: this.host, move: this.instance, restart: this.unit }[kind]?.value ?? null, to = kind === "move" ? this.target.value : null;
+    const subject = { drain: this.host, move: this.instance, restart: this.unit, "move-unit": this.goes }[kind]?.value ?? null, to = { move: this.target, "move-unit": this.site }[kind]?.value ?? null;
     const [title, means] = ORDERS[kind];
     this.ask(subject ? `${title}: ${subject}${to ? ` to ${to}` : ""}` : title, means, kind, async () => {
       const entry = this.enter(kind, `${title.toLowerCase().split(":")[0]}${subject ? ` ${subject}` : ""}${to ? ` to ${to}` : ""}`);
@@ -143,11 +145,13 @@ export class Change {
     fill(this.instance, state.instances.map((one) => one.name));
     fill(this.target, state.hosts.filter((host) => host.state === "up").map((host) => host.name), [element("option", { value: "" }, "wherever there is room")]);
     fill(this.unit, this.film.names);
+    const sites = Object.keys(this.film.sites ?? {});
+    fill(this.goes, this.film.names); fill(this.site, sites);
     const live = this.film.live, mode = modeOf(this.film), b = this.buttons;
     for (const button of Object.values(b)) button.disabled = !live;
     b.pause.hidden = mode === "pause"; b.advise.hidden = mode === "advise"; b.resume.hidden = mode === "resume";
     b.undo.disabled = !live || !this.loaded?.before;
-    b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length;
+    b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length; b["move-unit"].disabled ||= sites.length < 2;
     this.look.disabled = this.again.disabled = !live;
     for (const entry of this.orders) if (!entry.over) this.follow(entry, state);
     this.write();
@@ -167,7 +171,7 @@ export class Change {
     if (!entry.id || !since.some(([, text]) => text === `told from outside: ${entry.told}`)) return;
     const mode = modeOf(film), gone = (names) => !names.some((one) => one.name === entry.subject), took = duration(state.t - entry.at);
     if (entry.kind in MODES) { if (mode === entry.kind) end(`obeyed: ${MODES[entry.kind]}`); }
-    else if (entry.kind === "undo") { if (film.revision > entry.revision) end(`done: revision ${film.revision} runs`); }
+    else if (entry.kind === "undo" || entry.kind === "move-unit") { if (film.revision > entry.revision) end(`done: revision ${film.revision} runs`); }
     else if (entry.kind === "drain") {
       const host = state.hosts.find((one) => one.name === entry.subject);
       if (!host) end(`done: ${entry.subject} was given back, ${took} later`);

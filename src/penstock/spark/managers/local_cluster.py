@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -68,11 +68,15 @@ class LocalCluster:
         web_port: int | None = None,
         java: Java | None = None,
         address: str = MASTER_ADDRESS,
+        network: int = 0,
+        siblings: Collection[str] = (),
     ) -> None:
         """`hosts` is a number of hosts of `cores` and `memory_mib`, or (cores, MiB) by host id.
 
         `name` makes it findable again (`open`); `folder` keeps its logs; both are chosen where not given.
         `address` is where its master is reached, by hosts elsewhere too where it is not the loopback.
+        `network` is the third number of its hosts' addresses. `siblings` are the names of clusters of the
+        same owner: what a crashed owner left of them is not ended here.
         """
         self.name = name or f"cluster-{uuid.uuid4().hex[:8]}"
         if not re.fullmatch(r"[^/\0]+", self.name) or self.name in (".", ".."):
@@ -95,8 +99,14 @@ class LocalCluster:
             self.folder, self._children, port=port, web_port=web_port, java=java, address=address
         )
         """Its master, as a manager of a Spark plane."""
+        self._keep = (self.name, *siblings)
         self.local_hosts = LocalHosts(
-            self.folder, self._children, self.manager.join, self.manager.joined, start_delay_s=start_delay_s
+            self.folder,
+            self._children,
+            self.manager.join,
+            self.manager.joined,
+            start_delay_s=start_delay_s,
+            network=network,
         )
         """Its hosts, for the providers of sites."""
         self._ours = False
@@ -120,7 +130,7 @@ class LocalCluster:
         self._acquire()
         self._ours = True
         try:
-            ended = end_orphans(keep=(self.name,))
+            ended = end_orphans(keep=self._keep)
             if ended:
                 LOG.info("ended %d processes a crashed owner had left behind", len(ended))
             self.adopted = self._adopt()
@@ -185,6 +195,11 @@ class LocalCluster:
         return sorted(path.parent.name for path in cache_folder("clusters").glob(f"*/{MASTER_FILE}"))
 
     # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it was started in its folder, by whomever, and not stopped since."""
+        return (self.folder / MASTER_FILE).exists()
 
     @property
     def start_delay_s(self) -> float:

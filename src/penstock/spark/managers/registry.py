@@ -59,20 +59,9 @@ def on_this_machine(site: Site) -> bool:
 
 
 def wrong_masters(topology: Topology) -> Iterator[Found]:
-    """Mistakes of sites and units about existing clusters, as (place in the file, code, message)."""
+    """Mistakes of sites about existing clusters, as (place in the file, code, message)."""
     for site in topology.sites:
         yield from _wrong_site(site)
-    for unit in topology.units:
-        known = topology.site_by_name
-        masters = {known[name].master for name in unit.sites or known if name in known}
-        if len(masters) > 1:
-            shown = ", ".join(sorted(str(master or "the local cluster") for master in masters))
-            yield (
-                ("units", unit.name, "sites"),
-                "several-clusters",
-                f'unit "{unit.name}" may run at several clusters ({shown}), but it is one Spark application '
-                "at one of them; write sites: with sites of one master",
-            )
 
 
 def _wrong_site(site: Site) -> Iterator[Found]:

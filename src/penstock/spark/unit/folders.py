@@ -83,6 +83,11 @@ class RunFolders:
         """What a unit has finished and not yet published."""
         return self.unit(unit) / "staging"
 
+    def share_name(self, name: str) -> None:
+        """Have the name that runs of the same topology at other sites have: they meet on their brokers."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        written(self.root / _NAME, name)
+
     def name(self) -> str:
         """A name that no other run has, made at the first call and kept in the folder.
 
