@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--only core,filters]`: measure, print, and write build/bench.json."""
+"""`python -m benchmarks [--only core,filters] [--quick]`: measure, print, and write build/bench.json."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "cells": ("benchmarks.cells",),
 }
 """Areas by name, with the modules that measure them."""
+SHORTER = ("benchmarks.planning",)
+"""Modules that have a shorter form, for a look; its figures are no answer to the bars."""
 RESULT = Path("build") / "bench.json"
 
 
@@ -32,7 +34,9 @@ def main() -> int:
     """Measure the wanted areas; a figure that falls short is shown as such and fails nothing."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", default="", help="areas, separated by commas: " + ", ".join(AREAS))
-    wanted = [name.strip() for name in parser.parse_args().only.split(",") if name.strip()] or list(AREAS)
+    parser.add_argument("--quick", action="store_true", help="the shorter form of: planning")
+    arguments = parser.parse_args()
+    wanted = [name.strip() for name in arguments.only.split(",") if name.strip()] or list(AREAS)
     unknown = sorted(set(wanted) - set(AREAS))
     if unknown:
         print(f"unknown area {', '.join(unknown)}; known: {', '.join(AREAS)}", file=sys.stderr)
@@ -45,7 +49,8 @@ def main() -> int:
             began_s = time.perf_counter()
             console.print(f"measuring {module} …")
             try:
-                figures = importlib.import_module(module).figures()
+                measure = importlib.import_module(module).figures
+                figures = measure(quick=True) if arguments.quick and module in SHORTER else measure()
             except PenstockError as error:
                 # One area out of reach (no Java, no Maven) must not hide the others.
                 figures = [Figure(f"{module} could not be measured", str(error), holds=False)]

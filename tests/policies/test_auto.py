@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -17,7 +18,7 @@ from penstock.forecasts.record import Load
 from penstock.monitoring.measurements import InstanceReading
 from penstock.policies.auto import Auto
 from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
-from penstock.policies.auto_capacity import Ability, Future, late_records
+from penstock.policies.auto_capacity import MOST_EXTRA, Ability, Future, late_records
 from penstock.policies.auto_choice import Prices, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
 from penstock.policies.auto_moves import LOOKED_BACK, RESCALE_BINS, charged_bins, moves_of, plain_moves
@@ -192,6 +193,41 @@ def test_what_waits_is_worked_off_although_instances_are_starting():
         for backlog in (0.0, 2000.0)
     )  # fmt: skip
     assert many.count > few.count
+
+
+def test_a_backlog_is_worked_off_with_a_part_of_the_load_more_and_not_with_any_number():
+    """What works a backlog off goes again, so a tenfold backlog takes longer, not ten times the instances."""
+    few, many = (
+        more_instances(
+            a_future(load=20.0, count=12, backlog=backlog), ABILITY, prices(1.0), 12, 100, TIMES_S,
+            np.full((2, 3), 20.0), 60.0,
+        )
+        for backlog in (5_000.0, 50_000.0)
+    )  # fmt: skip
+    assert few.count == many.count == math.ceil(20.0 * (1.0 + MOST_EXTRA) / ABILITY.rate_per_s)
+
+
+def test_what_comes_anyway_comes_before_it_is_late():
+    """An even rise over the next hour: one more is needed soon, whether it is charged a move now or then."""
+    future = a_future(load=23.0, high=25.0, count=12)
+    rising, staying = np.full((2, 3), 30.0), np.full((2, 3), 23.0)
+    worth = prices(1e-4)
+    early, late = (
+        more_instances(future, ABILITY, worth, 12, 50, TIMES_S, far, 60.0) for far in (rising, staying)
+    )
+    assert early.count > 12 == late.count
+    lazy = replace(worth, prompt=0.0)
+    assert more_instances(future, ABILITY, lazy, 12, 50, TIMES_S, rising, 60.0).count == 12
+
+
+def test_no_host_is_given_back_that_would_be_missed_however_little_a_late_record_is_worth():
+    """A host less just about carries the load, and records would wait for each other."""
+    future, calm = a_future(load=15.9, count=12), np.full((2, 3), 15.9)
+    careless = prices(1e-15)
+    careful = replace(careless, late_by_leaving=1e-2)
+    arguments = (12, 1, 4, TIMES_S, calm, 15.9)
+    assert fewer_instances(future, ABILITY, careless, *arguments).count == 8
+    assert fewer_instances(future, ABILITY, careful, *arguments).count == 12
 
 
 def test_the_alternatives_are_told_with_what_they_would_have_cost():

@@ -98,6 +98,16 @@ class Line(NamedTuple):
     damping: float = 1.0
     usual: Usual | None = None
     """What is usually added at this time."""
+    over_usual: bool = False
+    """Whether the level is how far the load is off its usual one, rather than the load."""
+
+    def _with_usual(self, found: Floats, bins: Ints | slice, there: Ints | slice) -> Floats:
+        if self.usual is None:
+            return found
+        if not self.over_usual:
+            return found + self.usual.change(bins, there)
+        usual = self.usual.level[there]
+        return found + usual if self.usual.last is None else np.asarray(found * np.exp(usual))
 
     def at(self, bins: Ints, columns: Ints) -> Floats:
         """The forecasts from these bins of the record at these distances (columns of `AHEAD`)."""
@@ -106,9 +116,7 @@ class Line(NamedTuple):
             # The middle of a bin `ahead` is half a bin nearer than its end.
             reach = (1.0 - self.damping ** (DISTANCES[columns] - 0.5)) / (1.0 - self.damping)
             found = found + self.slope[bins] * reach
-        if self.usual is not None:
-            found = found + self.usual.change(bins, bins + DISTANCES[columns])
-        return found
+        return self._with_usual(found, bins, bins + DISTANCES[columns])
 
     def before_the_last(self, count: int, column: int, stride: int) -> Floats:
         """The forecasts at one distance from all bins but the last ones, or from every so many of them."""
@@ -118,9 +126,7 @@ class Line(NamedTuple):
         if self.slope is not None:
             reach = (1.0 - self.damping ** (ahead - 0.5)) / (1.0 - self.damping)
             found = found + self.slope[bins] * reach
-        if self.usual is not None:
-            found = found + self.usual.change(bins, slice(ahead, known + ahead, stride))
-        return found
+        return self._with_usual(found, bins, slice(ahead, known + ahead, stride))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +207,8 @@ def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) ->
     """Whether a load moves by amounts rather than by shares of itself: what told its quantiles better."""
     if len(rate) < 2 * ENOUGH:
         return False
-    before, after = np.maximum(newest[:-ahead], floor), np.maximum(rate[ahead:], floor)
+    # Every other bin tells it as well, in half the time.
+    before, after = np.maximum(newest[:-ahead:2], floor), np.maximum(rate[ahead::2], floor)
     shares, amounts = (after / before).astype(np.float32), (after - before).astype(np.float32)
     shares.sort()
     amounts.sort()
@@ -226,9 +233,7 @@ def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[
     if len(actual) < ENOUGH:
         return lines
     for share in (0.5, 0.2):
-        start = np.array([actual[0] * (1.0 - share)])
-        level, _ = lfilter([share], [1.0, share - 1.0], actual, zi=start)
-        lines.append(Line(f"mean of the last {round(2 / share) - 1} bins", level))
+        lines.append(Line(_mean_of(share), _smoothed(actual, share)))
     for bins, damping in ((1, 0.7), (2, 0.8), (4, 0.9)):
         slope = np.zeros_like(last)
         slope[bins:] = (last[bins:] - last[:-bins]) / bins
@@ -236,9 +241,24 @@ def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[
     for usual in usually:
         lines.append(Line("as at this time of earlier days", last, usual=usual))
     if usually:
-        name = f"{lines[1].name}, as at this time of earlier days"
-        lines.append(Line(name, lines[1].level, usual=usually[-1]))
+        # What is smoothed is how far the load is off its season: a mean of the load would lag behind it.
+        calm = usually[-1]
+        usual = calm.level[: len(actual)]
+        off = actual - usual if calm.last is None else actual / np.exp(usual)
+        for share in (0.5, 0.1):
+            name = f"{_mean_of(share)} over that of earlier days"
+            lines.append(Line(name, _smoothed(off, share), usual=calm, over_usual=True))
     return lines
+
+
+def _mean_of(share: float) -> str:
+    return f"mean of the last {round(2 / share) - 1} bins"
+
+
+def _smoothed(values: Floats, share: float) -> Floats:
+    """The mean of all values so far, in which each new one has this share."""
+    level, _ = lfilter([share], [1.0, share - 1.0], values, zi=np.array([values[0] * (1.0 - share)]))
+    return np.asarray(level)
 
 
 def _goes_on(lines: Sequence[Line], last: Floats) -> Line | None:
@@ -271,16 +291,17 @@ def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> L
 
 def _losses(errors: Singles) -> Floats:
     """The pinball losses of the quantiles of forecasters' errors, which are rows."""
-    ordered = np.sort(errors, axis=1)
+    errors.sort(axis=1)
     total: Floats = np.zeros(len(errors))
-    count = ordered.shape[1]
-    sums, running = ordered.sum(axis=1), np.cumsum(ordered, axis=1, dtype=np.float64)
-    for share in QUANTILES:
-        place = int(share * (count - 1))
-        told = ordered[:, place]
+    count = errors.shape[1]
+    places = [int(share * (count - 1)) for share in QUANTILES]
+    parts = np.add.reduceat(errors, [0, *(min(place + 1, count - 1) for place in places)], axis=1)
+    running = np.cumsum(parts, axis=1, dtype=np.float64)
+    for number, (share, place) in enumerate(zip(QUANTILES, places, strict=True)):
+        told = errors[:, place]
         # What is below the quantile, of errors in their order, is a sum up to its place.
-        short = running[:, place] - (place + 1) * told
-        total += (share * (sums - count * told) - short) / count / (1.0 - share)
+        short = running[:, number] - (place + 1) * told
+        total += (share * (running[:, -1] - count * told) - short) / count / (1.0 - share)
     return total
 
 

@@ -34,8 +34,15 @@ from penstock.quantities import counted, figure, format_duration
 
 CHANGED = 0.1
 """A rate that is off by more than this share has changed; less is the noise of measuring it."""
-SPENT_FROM = 0.0095
-"""Nearly a hundredth more kept than was asked for is more than needs to be kept."""
+SPENT_FROM = 0.006
+"""So much more kept than was asked for is more than needs to be kept."""
+PLENTY = 0.0105
+"""Where more than this was kept beyond what was asked for, nothing has to come at once."""
+LEAVING = 0.15
+"""A late record is worth at least this share of its usual worth where giving a host back would cause it.
+
+What is left of the account pays for starting later, not for coming and going.
+"""
 LEAST_SLACK = 0.05
 """A record may always wait for this share of the SLO, even where its work alone takes longer."""
 
@@ -65,14 +72,15 @@ class Auto:
         surplus: dict[str, int] = {}
         reasons: dict[str, str] = {}
         moved = moves_of(view, view.interval_s)
+        shared = _shared_hosts(view)
         for unit in view.units:
-            self._decide(plan, unit, loads.get(unit), moved.get(unit, 0), surplus, reasons)
+            self._decide(plan, unit, loads.get(unit), moved.get(unit, 0), shared, surplus, reasons)
         give_back(plan, surplus, reasons)
         return plan.actions
 
     def _decide(
-        self, plan: Plan, unit: str, demand: Demand | None, moved: int, surplus: dict[str, int],
-        reasons: dict[str, str],
+        self, plan: Plan, unit: str, demand: Demand | None, moved: int, shared: set[str],
+        surplus: dict[str, int], reasons: dict[str, str],
     ) -> None:  # fmt: skip
         view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
         count, least = plan.count(unit), max(1, bounds.min_instances)
@@ -100,10 +108,12 @@ class Auto:
         if up.count > count:
             _start(plan, unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
             return
-        step = prices.per_host if prices.priced and _alone(plan, unit) else 1
+        alone = all(instance.host not in shared for instance in plan.instances(unit))
+        step = prices.per_host if prices.priced and alone else 1
+        spendable_s = seen.spendable_s(self.keep) if self.late_costs is None else 0.0
         down = fewer_instances(
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
-            seen.present_per_s, seen.headroom(prices), seen.spendable_s if self.late_costs is None else 0.0,
+            seen.present_per_s, seen.headroom(prices), spendable_s,
         )  # fmt: skip
         if down.count < count and not prices.priced:
             reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
@@ -134,12 +144,15 @@ class Auto:
             # Somebody else pays for the hosts: what counts is how many instances there are.
             host_per_s, per_host, minimum_s, room = 1.0, 1, plan.view.interval_s, 0
             rescale_bins *= unpaid_share(seen.future.lead_bins)
-        late = self.late_costs
-        if late is None:
+        late = by_leaving = self.late_costs
+        if late is None or by_leaving is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
             waits_s = seen.future.backlog / max(seen.now_per_s, 1e-9)
             late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s, waits_s)
-        return Prices(host_per_s, per_host, minimum_s, late, priced, room, rescale_bins)
+            by_leaving = LEAVING * per_record / (1.0 - self.keep)
+        return Prices(
+            host_per_s, per_host, minimum_s, late, priced, room, rescale_bins, seen.prompt, by_leaving
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +169,17 @@ class _Seen:
     present_per_s: float
     """What surely comes now: the lower of the newest measurement and the last interval."""
 
-    @property
-    def spendable_s(self) -> float:
+    def spendable_s(self, keep: float) -> float:
         """What the account has left beyond what a rise that nothing foretold may take, where it is much."""
-        if self.account.saved < SPENT_FROM:
+        # Where hardly more may be late at all, only nearly all of that is much.
+        if self.account.saved < (SPENT_FROM if 1.0 - keep > 2 * SPENT_FROM else 0.95 * (1.0 - keep)):
             return 0.0
         return self.account.balance_s - self.lead_s - self.future.recovery_s
+
+    @property
+    def prompt(self) -> float:
+        """Whether what comes anyway comes at once: not where a hundredth more was kept than was asked for."""
+        return 0.0 if self.account.saved > PLENTY else 1.0
 
     def headroom(self, prices: Prices) -> float:
         """How far above the load the capacity is held, at what a late record is worth."""
@@ -219,15 +237,12 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
     held_back = max(1.0, min(10.0, demand.incoming_per_s / arriving))
     outlook = outlook.scaled(held_back)
     members = plan.instances(unit)
-    ready_s = np.array(
-        [
-            0.0 if i.state is InstanceState.RUNNING else max(0.0, i.requested_s + lead_s - view.now_s)
-            for i in members
-        ]
-    )
-    ends = np.arange(1.0, NEAR + 1.0)
-    # How much of each bin each instance serves, summed over the instances.
-    coming = np.clip(ends[:, None] - ready_s / load.bin_s, 0.0, 1.0).sum(axis=1)
+    starting = [i.requested_s + lead_s - view.now_s for i in members if i.state is not InstanceState.RUNNING]
+    coming = np.full(NEAR, float(len(members) - len(starting)))
+    if starting:
+        # How much of each bin each of them serves.
+        ready = np.maximum(0.0, starting) / load.bin_s
+        coming += np.clip(np.arange(1.0, NEAR + 1.0)[:, None] - ready, 0.0, 1.0).sum(axis=1)
     future = Future(
         outlook.ways_per_s[:, :NEAR],
         WEIGHTS,
@@ -247,7 +262,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         account_of(load, keep, waits_s),
         lead_s,
         now_per_s,
-        charged_bins(moved, plain_moves(load.rate_per_s[-LOOKED_BACK:].tolist(), ability.rate_per_s)),
+        charged_bins(moved, plain_moves(load.rate_per_s[-LOOKED_BACK:], ability.rate_per_s)),
         held_back * min(now_per_s, float(load.rate_per_s[-1])),
     )
 
@@ -258,11 +273,12 @@ def _ability(view: View, unit: str) -> Ability | None:
     running = sum(1 for i in view.instances(unit) if i.state is InstanceState.RUNNING)
     since_s = view.now_s - max(view.interval_s, 60.0)
     recent = [s for s in window if s.at_s > since_s] or list(window[-4:])
-    rate = _rate(recent, running, slots)
+    before = window[: len(window) - len(recent)]
+    rate, *spent = _rate(recent, running, slots)
     if rate is None:
         return None
     # Over the whole window it is known better, unless it has changed.
-    longer = _rate(window, running, slots)
+    longer, *_ = _rate(before, running, slots, *spent)
     if longer is not None and abs(longer / rate - 1.0) < CHANGED and window[-1].measurement.service_s:
         rate = longer
     service_s = slots / rate
@@ -282,15 +298,16 @@ def _ability(view: View, unit: str) -> Ability | None:
     return Ability(rate, slots, service_s, max(slack_s, LEAST_SLACK * slo_s), variation)
 
 
-def _rate(signals: Sequence[Signal], running: int, slots: int) -> float | None:
-    """The mean rate of one instance, by the records it was measured on."""
-    total = weight = 0.0
+def _rate(
+    signals: Sequence[Signal], running: int, slots: int, total: float = 0.0, weight: float = 0.0
+) -> tuple[float | None, float, float]:
+    """The mean rate of one instance, by the records it was measured on; the sums it is made of, to add to."""
     for signal in signals:
         rate = true_rate_per_s(signal, running, slots)
         if rate is not None and signal.measurement.processed:
             total += signal.measurement.processed / rate
             weight += signal.measurement.processed
-    return weight / total if total > 0 else None
+    return (weight / total if total > 0 else None), total, weight
 
 
 def _demands(view: View) -> Mapping[str, Demand]:
@@ -298,10 +315,10 @@ def _demands(view: View) -> Mapping[str, Demand]:
     return demands(view.topology, newest, 2.0 * view.interval_s)
 
 
-def _alone(plan: Plan, unit: str) -> bool:
-    """Whether no other unit has instances on this unit's hosts."""
-    hosts = {i.host for i in plan.instances(unit) if i.host is not None}
-    return all(other.unit == unit for host in hosts for other in plan.on_host(host))
+def _shared_hosts(view: View) -> set[str]:
+    """Hosts with instances of several units."""
+    members = view.deployment.counted_by_host.items()
+    return {host for host, instances in members if len({instance.unit for instance in instances}) > 1}
 
 
 def _mean(values: list[float], otherwise: float) -> float:

@@ -19,6 +19,8 @@ RECOVERY_LEADS = 2.0
 """A backlog is worked off within so many times the time from a decision until it works."""
 COLD_RECOVERY_LEADS = 6.0
 """The same for what gathered before the first instances served: half of those it takes would go at once."""
+MOST_EXTRA = 0.4
+"""A backlog is worked off with at most this share of the load more: what works it off goes again."""
 SPARE = 0.05
 """A backlog is taken to be worked off with at least this share of the load, however few the instances."""
 
@@ -68,6 +70,10 @@ class Future:
         """The time in which a backlog is worked off."""
         return self.recovery_leads * max(1.0, self.lead_bins) * self.bin_s
 
+    def extra_per_s(self, backlog: Floats | float, load_per_s: Floats | float) -> Floats:
+        """What is to be done beside a load so that a backlog is worked off."""
+        return np.minimum(np.asarray(backlog) / self.recovery_s, MOST_EXTRA * np.asarray(load_per_s))
+
 
 def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: float) -> Floats:
     """For each number of instances, the mean of the late records over all ways.
@@ -95,7 +101,8 @@ def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: 
     for column in range(bins):
         if column >= lag + 1:
             seen = loads[column - lag - 1] * 1.02
-            np.maximum(able[column], seen + backlogs[column - lag] / future.recovery_s, out=able[column])
+            extra = future.extra_per_s(backlogs[column - lag], seen)
+            np.maximum(able[column], seen + extra, out=able[column])
         after = backlogs[column] + (loads[column] - able[column]) * bin_s
         np.maximum(after, 0.0, out=backlogs[column + 1])
     begins_s, ends_s = backlogs[:-1] / able, backlogs[1:] / able

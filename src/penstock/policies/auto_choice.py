@@ -22,10 +22,12 @@ Floats = NDArray[np.float64]
 
 MOST_COUNTS = 25
 """Larger numbers of instances that are compared at most."""
-SPENT_BINS = 10.0
+SPENT_BINS = 6.0
 """Lateness that is left is spent where it buys at least so many intervals with a host less."""
 MOST_BEYOND = 3.0
 """What is not needed again within the time looked at is taken to be so for at most so many times it more."""
+SURE = 0.7
+"""What the load needs in this share of the ways and of the time looked at comes anyway."""
 MOST_STEPS = 12
 """Steps down that are compared at most."""
 
@@ -47,6 +49,10 @@ class Prices:
     """Instances for which hosts that are there have room."""
     rescale_bins: float = RESCALE_BINS
     """What comes or goes, an instance or a host, is charged with its price for so many intervals."""
+    prompt: float = 1.0
+    """The share of that charge which is spared where what comes would come anyway."""
+    late_by_leaving: float = 0.0
+    """What a late record is worth at least where giving something back would make it late."""
 
     @property
     def instance_per_s(self) -> float:
@@ -89,15 +95,22 @@ def more_instances(
     # No more than works a backlog off in some lead times: what is late already is not saved by haste.
     served_first = math.ceil(future.lead_bins) + 1
     backlog = _left_waiting(future, ability, served_first)
-    highest = float(future.ways_per_s[:, :served_first].max()) + backlog / future.recovery_s
+    usual = float(_usual(future)[served_first - 1])
+    highest = float(future.ways_per_s[:, :served_first].max())
+    # What works a backlog off stands ready for a higher load as well.
+    highest = max(highest, usual + float(future.extra_per_s(backlog, usual)))
     top = min(most, max(count, math.ceil(highest / ability.rate_per_s)))
     step = max(1, math.ceil((top - count) / MOST_COUNTS))
     counts = np.arange(count, max(count, top) + step, step, dtype=np.float64)
     next_to = np.arange(count, min(most, count + 1) + 1, dtype=np.float64)
     late = late_records(future, ability, next_to, from_bin=future.lead_bins)
-    if len(counts) == 1 or prices.late * late[0] <= prices.instance_per_s * rescale_s:
+    one_s = rescale_s
+    if prices.late * late[0] > prices.instance_per_s * interval_s:
+        sure = prices.prompt * _coming_anyway(future.weights, ability, next_to, times_s, far_per_s)
+        one_s *= float(1.0 - sure[-1])
+    if len(counts) == 1 or prices.late * late[0] <= prices.instance_per_s * one_s:
         # Not even one that prevented all of it would pay.
-        one_s = rescale_s + (0.0 if prices.room else prices.per_host * prices.minimum_s)
+        one_s += 0.0 if prices.room else prices.per_host * prices.minimum_s
         costs = [0.0, prices.instance_per_s * one_s][: len(next_to)]
         return _chosen(next_to.astype(int).tolist(), costs, late.tolist(), 0)
     counts[-1] = max(count, top)
@@ -113,7 +126,9 @@ def more_instances(
         )
         each = prices.host_per_s * (prices.minimum_s * (1.0 - used) + interval_s * used)
         cost += np.where(hosts >= number, each, 0.0)
-    cost += np.maximum(added, hosts * prices.per_host) * prices.instance_per_s * rescale_s
+    charged = np.maximum(added, hosts * prices.per_host) * prices.instance_per_s * rescale_s
+    sure = prices.prompt * _coming_anyway(future.weights, ability, counts, times_s, far_per_s)
+    cost += charged * (1.0 - sure)
     best = int(np.argmin(prices.late * late + cost))
     return _chosen(counts.astype(int).tolist(), cost.tolist(), late.tolist(), best)
 
@@ -157,8 +172,9 @@ def fewer_instances(
         late_records(future, ability, np.concatenate([numbers, numbers + 1.0]), from_bin=0.0), 2
     )
     # So few would be too few again at once where a start would pay for the late records it prevents.
-    asked_back = prices.late * (late - one_more) > prices.instance_per_s * rescale_s
-    best = int(np.argmin((prices.late * late - np.array(saved))[:pays]))
+    worth = max(prices.late, prices.late_by_leaving)
+    asked_back = worth * (late - one_more) > prices.instance_per_s * rescale_s
+    best = int(np.argmin((worth * late - np.array(saved))[:pays]))
     while best and asked_back[best]:
         best -= 1
     return _chosen(counts, [-amount for amount in saved], late.tolist(), best)
@@ -176,11 +192,31 @@ def _left_waiting(future: Future, ability: Ability, bins: int) -> float:
 
     Instances that are still starting were asked for on account of some of it, and work that off.
     """
-    usual = future.ways_per_s[int(np.searchsorted(np.cumsum(future.weights), 0.5))]
     left = future.backlog
-    for load, coming in zip(usual[:bins], future.coming[:bins], strict=True):
+    for load, coming in zip(_usual(future)[:bins], future.coming[:bins], strict=True):
         left = max(0.0, left + float(load - coming * ability.rate_per_s) * future.bin_s)
     return left
+
+
+def _coming_anyway(
+    weights: Floats, ability: Ability, counts: Floats, times_s: Floats, far_per_s: Floats
+) -> Floats:
+    """For each number, how sure it is that the load needs it over the time looked at: 0 below even odds.
+
+    What comes anyway is not saved a move by coming later.
+    """
+    needed = np.array(
+        [
+            _mean_over(times_s, weights @ (far_per_s > (number - 1) * ability.rate_per_s), float(times_s[-1]))
+            for number in counts
+        ]
+    )
+    return np.clip((needed - 0.5) / (SURE - 0.5), 0.0, 1.0)
+
+
+def _usual(future: Future) -> Floats:
+    """The load in each bin as it most likely goes."""
+    return np.asarray(future.ways_per_s[int(np.searchsorted(np.cumsum(future.weights), 0.5))])
 
 
 def _spends(

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.policies.view import View
 
 RESCALE_BINS = 40.0
@@ -39,16 +42,17 @@ def moves_of(view: View, bin_s: float) -> dict[str, int]:
     return found
 
 
-def plain_moves(loads_per_s: Sequence[float], rate_per_s: float) -> float:
+def plain_moves(loads_per_s: Sequence[float] | NDArray[np.float64], rate_per_s: float) -> float:
     """Instances that the plain rule would have moved over a load, of so many records a second each."""
-    moved, held = 0.0, loads_per_s[0] if loads_per_s else 0.0
-    low, high = held * (1.0 - BAND), held * (1.0 + BAND)
-    for load in loads_per_s:
-        if load > high or load < low:
-            moved += abs(load - held)
-            held = load
-            low, high = held * (1.0 - BAND), held * (1.0 + BAND)
-    return moved / (PLANNED * rate_per_s)
+    loads = np.asarray(loads_per_s, dtype=np.float64)
+    moved, held = 0.0, float(loads[0]) if len(loads) else 0.0
+    while True:
+        off = np.abs(loads - held) > BAND * held
+        first = int(off.argmax()) if len(loads) else 0
+        if not len(loads) or not off[first]:
+            return moved / (PLANNED * rate_per_s)
+        moved += abs(float(loads[first]) - held)
+        held, loads = float(loads[first]), loads[first:]
 
 
 def charged_bins(moved: float, plain: float) -> float:

@@ -20,7 +20,7 @@ from penstock.budgets.queues import SharedQueue
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
-from penstock.forecasts.outlook import LEVELS, NEAR, outlook_of
+from penstock.forecasts.outlook import ENOUGH, LEVELS, NEAR, outlook_of
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.auto_account import account_of
 from penstock.policies.planning import Plan, right
@@ -71,15 +71,16 @@ class Queueing:
         count = plan.count(unit)
         running = sum(1 for i in view.instances(unit) if i.state is InstanceState.RUNNING)
         newest = recent[-1]
-        # What gathered while instances are still starting was asked for already.
         served_soon = newest.interval_s * newest.processing_rate_per_s
-        backlog = newest.waiting if running >= count and newest.waiting > max(1.0, served_soon) else 0
-        extra = backlog / self.catch_up_s
+        drain = newest.waiting / self.catch_up_s if newest.waiting > max(1.0, served_soon) else 0.0
+        # What gathered while instances are still starting was asked for already: it is no reason to grow
+        # again, but one not to shrink.
+        extra = drain if running >= count else 0.0
         present = max(newest.arrival_rate_per_s, _rate(recent))
         ahead = self._ahead(view, unit)
         now = max(present, ahead) + extra
         calm = [s.measurement for s in view.window(unit) if s.at_s > view.now_s - self.calm_s]
-        highest = max([now, *(m.arrival_rate_per_s for m in calm)])
+        highest = max([now, max(present, ahead) + drain, *(m.arrival_rate_per_s for m in calm)])
         budget_s = view.slo_s(unit)
         arrival_cv = _mean([m.arrival_cv for m in recent if m.arrival_cv is not None])
         service_cv = _mean([m.service_cv for m in recent if m.service_cv is not None])
@@ -109,6 +110,7 @@ class Queueing:
         if ahead > present:
             reason += f" ({present:.4g}/s now, up to {ahead:.4g}/s until a new instance serves)"
         reason += self._cannot(now, service_s, service_cv, found.slots, found.max_instances, budget_s)
+        reason += self._missed(view, unit)
         if wanted > count:
             while plan.count(unit) < wanted and plan.start(unit, f"up from {count} to {wanted}: {reason}"):
                 pass
@@ -137,6 +139,20 @@ class Queueing:
         debt = min(0.0, account_of(load, self.quantile).balance_s / max(lead_s, 1.0))
         level = 1.0 - (1.0 - self.quantile) * math.exp(max(debt, -5.0))
         return float(np.interp(level, LEVELS, outlook.peaks_per_s[:, min(bins, NEAR) - 1]))
+
+    def _missed(self, view: View, unit: str) -> str:
+        """That the promise was not kept so far although the model says it would be, and why; else empty."""
+        load = view.loads.get(unit)
+        done = 0.0 if load is None or len(load) < ENOUGH else float(load.done.sum())
+        if load is None or done <= 0:
+            return ""
+        kept = 1.0 - float(load.late.sum()) / done
+        if kept >= self.quantile:
+            return ""
+        start = format_duration(round(view.lead_time_s(unit)))
+        return (
+            f"; does not hold it: kept {kept:.1%} so far, as loads came faster than the {start} a start takes"
+        )
 
     def _cannot(
         self,
