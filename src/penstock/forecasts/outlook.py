@@ -243,8 +243,8 @@ def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[
     if usually:
         # What is smoothed is how far the load is off its season: a mean of the load would lag behind it.
         calm = usually[-1]
-        usual = calm.level[: len(actual)]
-        off = actual - usual if calm.last is None else actual / np.exp(usual)
+        level = calm.level[: len(actual)]
+        off = actual - level if calm.last is None else actual / np.exp(level)
         for share in (0.5, 0.1):
             name = f"{_mean_of(share)} over that of earlier days"
             lines.append(Line(name, _smoothed(off, share), usual=calm, over_usual=True))
