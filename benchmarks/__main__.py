@@ -1,8 +1,9 @@
-"""`python -m benchmarks [--only core,filters] [--quick]`: measure, print, and write build/bench.json."""
+"""`python -m benchmarks [--only core,spark.throughput] [--quick]`: measure, print, write build/bench.json."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import sys
 import time
@@ -23,8 +24,11 @@ AREAS: dict[str, tuple[str, ...]] = {
     "spark": ("benchmarks.spark", "benchmarks.spark_units"),
     "attach": ("benchmarks.attach", "benchmarks.attach_sides"),
     "cells": ("benchmarks.cells",),
+    "spark.throughput": ("benchmarks.spark_units:throughput",),
+    "spark.latency": ("benchmarks.spark_units:latency",),
+    "spark.hops": ("benchmarks.spark_units:hops",),
 }
-"""Areas by name, with the modules that measure them."""
+"""Areas by name, with the modules that measure them; those with a dot are parts of others."""
 SHORTER = ("benchmarks.planning",)
 """Modules that have a shorter form, for a look; its figures are no answer to the bars."""
 RESULT = Path("build") / "bench.json"
@@ -36,7 +40,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="areas, separated by commas: " + ", ".join(AREAS))
     parser.add_argument("--quick", action="store_true", help="the shorter form of: planning")
     arguments = parser.parse_args()
-    wanted = [name.strip() for name in arguments.only.split(",") if name.strip()] or list(AREAS)
+    wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
+    wanted = wanted or [name for name in AREAS if "." not in name]
     unknown = sorted(set(wanted) - set(AREAS))
     if unknown:
         print(f"unknown area {', '.join(unknown)}; known: {', '.join(AREAS)}", file=sys.stderr)
@@ -49,7 +54,8 @@ def main() -> int:
             began_s = time.perf_counter()
             console.print(f"measuring {module} …")
             try:
-                measure = importlib.import_module(module).figures
+                name, _, part = module.partition(":")
+                measure = functools.partial(importlib.import_module(name).figures, *filter(None, [part]))
                 figures = measure(quick=True) if arguments.quick and module in SHORTER else measure()
             except PenstockError as error:
                 # One area out of reach (no Java, no Maven) must not hide the others.

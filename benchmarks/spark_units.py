@@ -76,8 +76,8 @@ def heavy(records: Any) -> Any:
     return records.filter("weight > 10 OR number % 10 < 9")
 
 
-def figures() -> list[Figure]:
-    """Every claim about units that needs no cluster."""
+def figures(part: str | None = None) -> list[Figure]:
+    """Every claim about units that needs no cluster; or a part of them: throughput, latency, hops."""
     ensure_archive()
     end_session()
     settings, kafka = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000"}, True
@@ -89,10 +89,13 @@ def figures() -> list[Figure]:
     spark = start_session("benchmark-units", "local[2]", settings=settings, log_level="ERROR")
     folder = Path(tempfile.mkdtemp(prefix="penstock-benchmark-"))
     try:
-        found = throughput(spark, folder / "throughput")
-        found += latency(spark, folder / "latency")
-        found += hops(spark, folder / "hops", kafka)
-        return found
+        parts: dict[str, Callable[[Any, Path], list[Figure]]] = {
+            "throughput": throughput,
+            "latency": latency,
+            "hops": functools.partial(hops, kafka=kafka),
+        }
+        wanted = parts if part is None else [part]
+        return [figure for name in wanted for figure in parts[name](spark, folder / name)]
     finally:
         end_session()
         shutil.rmtree(folder, ignore_errors=True)
