@@ -236,3 +236,20 @@ def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monk
 
     assert not consumption.overgrown
     assert len(log_entries_after(log / "9.compact", -1)) == 10, "nothing is finished: all of it stays"
+
+
+def test_good_lines_pay_for_no_column_of_bad_ones_and_a_bad_one_ends_the_query_all_the_same(
+    spark, tmp_path, capsys
+):
+    channel = FilesChannel(tmp_path / "c", FilesOptions(format="json"))
+    channel.append(a_batch(spark, range(3)), [STREAM], 0, "me")
+    channel.read(spark, STREAM).explain(extended=True)
+    assert "malformed" not in capsys.readouterr().out
+    channel.read(spark, STREAM, left_out=["r1"]).explain(extended=True)
+    assert "malformed" in capsys.readouterr().out, "to be left out, a bad line has to be named"
+
+    file = next((tmp_path / "c").rglob("*.json"))
+    file.write_text(file.read_text() + '{"record_id": "r3", "number": "three"}\n')
+    query = start(spark, channel, tmp_path / "check", [])
+    with pytest.raises(Exception, match="MALFORMED_RECORD_IN_PARSING"):
+        query.processAllAvailable()

@@ -19,7 +19,7 @@ from penstock.spark.gateway.capabilities import Capabilities, capabilities
 from penstock.spark.gateway.errors import cause_of
 from penstock.spark.gateway.events import QueryEvents
 from penstock.spark.gateway.executors import DriverExecutors
-from penstock.spark.gateway.plans import aggregates, output_mode, sources_read, widened
+from penstock.spark.gateway.plans import aggregates, lets_through, output_mode, sources_read, widened
 from penstock.spark.gateway.queries import (
     Seen,
     checkpoint_of,
@@ -356,6 +356,17 @@ def test_dropped_columns_are_let_through_projections(spark: Any) -> None:
     assert complete.columns == ["double", "id"]
     assert [tuple(row) for row in complete.collect()] == [(2, 1), (4, 2)]
     assert widened(frame.groupBy("double").count(), ["id"]) is None
+
+
+@pytest.mark.spark
+def test_a_column_is_let_through_where_nobody_makes_it_anew_or_joins(rates: Any, spark: Any) -> None:
+    computed = rates.filter("value > 1").selectExpr("value", "value + 1 AS more").filter("more > 3")
+    assert lets_through(computed, rates, "value")
+    assert not lets_through(computed, rates, "timestamp"), "it was dropped"
+    assert not lets_through(rates.selectExpr("value + 0 AS value"), rates, "value"), "it was made anew"
+    table = spark.range(3)
+    joined = table.join(rates, table["id"] == rates["value"], "left").drop("id")
+    assert not lets_through(joined, rates, "value"), "it is null where the join found nothing"
 
 
 @pytest.mark.spark

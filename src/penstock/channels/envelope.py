@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigurationError
-from penstock.spark.gateway.plans import aggregates, widened
+from penstock.spark.gateway.plans import aggregates, lets_through, widened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -98,10 +98,15 @@ def admitted_again(records: DataFrame, whose: str) -> DataFrame:
     return records.filter(good).drop(PROBLEM)
 
 
-def identified(records: DataFrame, operator: str) -> DataFrame:
-    """Records that leave, each with an id: the next unit could neither name nor deduplicate one without."""
+def identified(records: DataFrame, operator: str, admitted: Collection[DataFrame] = ()) -> DataFrame:
+    """Records that leave, each with an id: the next unit could neither name nor deduplicate one without.
+
+    Where they have the ids that were looked at when they were `admitted`, nobody looks again.
+    """
     from pyspark.sql import functions as sql
 
+    if any(lets_through(records, given, RECORD_ID) for given in admitted):
+        return records
     refused = _refused(sql.lit(f"operator {operator}: it has no {RECORD_ID}"))
     return records.filter(sql.when(sql.col(RECORD_ID).isNull(), refused).otherwise(sql.lit(True)))
 

@@ -102,16 +102,20 @@ class FilesChannel:
     def read(self, spark: SparkSession, stream: Stream, left_out: Collection[str] = ()) -> DataFrame:
         """The stream's records as they arrive; when they did is in the source's log (`FilesConsumption`)."""
         self.folder(stream).mkdir(parents=True, exist_ok=True)
+        # With nothing to leave out, Spark's reader ends the query at a line it cannot read: a column for
+        # such lines costs a copy of every record. Which line it was is found when the batch is read again.
+        named = self.options.format == "json" and bool(left_out)
         reader = (
             spark.readStream.format(self.options.format)
-            .schema(self._schema(stream))
-            .options(**self._reading())
+            .schema(self._schema(stream, malformed=named))
+            .options(**self._reading(malformed=named))
             .option("maxFilesPerTrigger", self.options.max_files_per_batch)
         )
         # The glob, and not the folder: what is being written beside the batches is no record.
         records = reader.load(f"{self.folder(stream)}/batch-*")
-        malformed = records[_MALFORMED] if self.options.format == "json" else None
-        return admitted(records, stream.producer, left_out, malformed).drop(_MALFORMED)
+        if not named:
+            return admitted(records, stream.producer, left_out)
+        return admitted(records, stream.producer, left_out, records[_MALFORMED]).drop(_MALFORMED)
 
     def read_batch(self, spark: SparkSession, stream: Stream, checkpoint: Path, batch_id: int) -> DataFrame:
         """The records of one micro-batch again."""
@@ -169,14 +173,16 @@ class FilesChannel:
         """Whether a file is gone that a query was about to read."""
         return "FAILED_READ_FILE.FILE_NOT_EXIST" in error and str(self.root) in error
 
-    def _reading(self) -> dict[str, str]:
+    def _reading(self, *, malformed: bool = True) -> dict[str, str]:
+        """Options of Spark's reader; without `malformed` a line that cannot be read is an error."""
         if self.options.format != "json":
             return {}
-        return {"timestampFormat": TIMESTAMP_FORMAT, "columnNameOfCorruptRecord": _MALFORMED}
+        bad = {"columnNameOfCorruptRecord": _MALFORMED} if malformed else {"mode": "FAILFAST"}
+        return {"timestampFormat": TIMESTAMP_FORMAT, **bad}
 
-    def _schema(self, stream: Stream) -> StructType:
+    def _schema(self, stream: Stream, *, malformed: bool = True) -> StructType:
         schema = carried_schema(stream.schema, stream.producer)
-        if self.options.format == "json":
+        if malformed and self.options.format == "json":
             schema = schema.add(_MALFORMED, "string")
         return schema
 

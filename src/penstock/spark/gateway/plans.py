@@ -64,6 +64,22 @@ def widened(frame: DataFrame, names: Sequence[str]) -> DataFrame | None:
     return PySparkDataFrame(rows, session).select(*frame.columns, *names)
 
 
+def lets_through(frame: DataFrame, before: DataFrame, name: str) -> bool:
+    """Whether a column is that of a DataFrame this one was made of, untouched in every record there is.
+
+    So it is where nothing but projections and filters lie above what is read: a join might put nulls in.
+    """
+    plan, known = _analysed(frame), _outputs(_analysed(before)).get(name)
+    own = _outputs(plan).get(name)
+    if own is None or known is None or own.exprId().toString() != known.exprId().toString():
+        return False
+    while (children := plan.children()).size():
+        if plan.nodeName() not in _WIDENED and plan.nodeName() not in _PASSED:
+            return False
+        plan = children.apply(0)
+    return True
+
+
 def _analysed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 

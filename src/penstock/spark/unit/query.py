@@ -186,8 +186,9 @@ class UnitQuery:
         """A sink of Spark's own for all that leaves; None where each micro-batch has to be served."""
         if self.plan.branching is not None:
             return None  # what all ways share is computed once, and kept while they are served
+        given = tuple(frames.values())
         self.apply(frames)
-        leaving = [self._leaving(outlet, frames[outlet.operator]) for outlet in self.plan.outlets]
+        leaving = [self._leaving(outlet, frames[outlet.operator], given) for outlet in self.plan.outlets]
         outgoing = self.channel(self.plan.channel.name)
         staging, mark = self.folders.staging(self.plan.unit), self._mark(leaving[0].operator)
         native = outgoing.native_writer(leaving, staging, mark)
@@ -195,16 +196,15 @@ class UnitQuery:
             native = folder_writer(leaving[0], leaving[0].folders, staging, mark)
         return native
 
-    def _leaving(self, outlet: Outlet, records: DataFrame) -> Leaving:
+    def _leaving(self, outlet: Outlet, records: DataFrame, given: tuple[DataFrame, ...]) -> Leaving:
         folders = []
         for sink in outlet.sinks:
             file_format = folder_format(sink.function)
             if file_format is not None:
                 folders.append((result_folder(sink, outlet.operator, self.folders.results), file_format))
         others = len(folders) < len(outlet.sinks)
-        return Leaving(
-            outlet.operator, identified(records, outlet.operator), outlet.streams, tuple(folders), others
-        )
+        own = identified(records, outlet.operator, given)
+        return Leaving(outlet.operator, own, outlet.streams, tuple(folders), others)
 
     def _mark(self, operator: str) -> str:
         """Who writes an operator's records: folders carry it, so that no second writer gets in between."""
