@@ -41,15 +41,16 @@ from penstock.spark.training import ensure_archive
 from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
 
 PAIRS = 5
-WARM_UPS = 3
-"""Runs of each side that do not count: Java still compiles in the second."""
+WARM_UPS = 2
+"""Runs of each side that do not count: Java still compiles in the first ten seconds."""
 TURNS = 3
 """Pairs of latencies, and turns of hops: each takes a quarter of a minute a side."""
 THROUGHPUT_LIMIT_S = 200.0
 LATENCY_LIMIT_S = 120.0
 """No more than the fewest pairs are run once so long has passed."""
-FILES = 160
-"""Enough for some seconds a run: a start takes a tenth of one, and is told beside it."""
+FILES = 320
+"""Enough for ten seconds a run: the same work takes a tenth more or less from one half second to the next. A
+start takes a tenth of a second, and is told beside it."""
 RECORDS_A_FILE = 10_000
 FILES_A_BATCH = 8
 RATE_PER_S = 500
