@@ -266,10 +266,11 @@ def count_records(files: Iterable[Path], file_format: str) -> dict[Path, int]:
 
 def _lines_in(file: Path) -> int:
     """The lines of a file, a piece at a time and compared whole: a third of the time of `bytes.count`."""
-    piece, found = np.empty(_PIECE_BYTES, np.uint8), 0
+    piece, found = bytearray(_PIECE_BYTES), 0
+    seen = np.frombuffer(piece, np.uint8)
     with file.open("rb", buffering=0) as reader:
-        while length := reader.readinto(memoryview(piece)):
-            found += int(np.count_nonzero(piece[:length] == _NEW_LINE))
+        while length := reader.readinto(piece):
+            found += int(np.count_nonzero(seen[:length] == _NEW_LINE))
     return found
 
 
