@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .hadoop import start_daemon, write_conf
-from .ports import free_port, listens
+from .ports import LOOPBACK, free_port, listens
 from .started import Started
 
 SERVER = "org.apache.hadoop.hdfs.server"
@@ -20,15 +20,16 @@ CLIENT = {
 class Hdfs(Started):
     """A NameNode and a DataNode; as a context manager everything is stopped on leaving."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = LOOPBACK) -> None:
         super().__init__(folder)
-        self._port = free_port()
-        self._data_port = free_port()
+        self._address = address
+        self._port = free_port(address)
+        self._data_port = free_port(address)
 
     @property
     def url(self) -> str:
         """The file system's address."""
-        return f"hdfs://127.0.0.1:{self._port}"
+        return f"hdfs://{self._address}:{self._port}"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -41,10 +42,12 @@ class Hdfs(Started):
         core = {"fs.defaultFS": self.url, "hadoop.tmp.dir": str(self.folder / "hadoop")}
         hdfs = {
             **CLIENT,
-            "dfs.namenode.http-address": f"127.0.0.1:{free_port()}",
-            "dfs.datanode.address": f"127.0.0.1:{self._data_port}",
-            "dfs.datanode.http.address": f"127.0.0.1:{free_port()}",
-            "dfs.datanode.ipc.address": f"127.0.0.1:{free_port()}",
+            "dfs.namenode.http-address": f"{self._address}:{free_port(self._address)}",
+            "dfs.datanode.address": f"{self._address}:{self._data_port}",
+            "dfs.datanode.http.address": f"{self._address}:{free_port(self._address)}",
+            "dfs.datanode.ipc.address": f"{self._address}:{free_port(self._address)}",
+            # Hosts have addresses and no names that others could look up.
+            "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.namenode.name.dir": f"file://{self.folder}/names",
             "dfs.datanode.data.dir": f"file://{self.folder}/data",
             "dfs.permissions.enabled": "false",
@@ -56,6 +59,6 @@ class Hdfs(Started):
         )
         self._wait_for("format", lambda: not self._children.alive("format"))
         start_daemon(self._children, "names", NAMES, conf=conf, folder=self.folder)
-        self._wait_for("names", lambda: listens(self._port))
+        self._wait_for("names", lambda: listens(self._port, self._address))
         start_daemon(self._children, "data", DATA, conf=conf, folder=self.folder)
-        self._wait_for("data", lambda: listens(self._data_port))
+        self._wait_for("data", lambda: listens(self._data_port, self._address))

@@ -64,7 +64,10 @@ def free_port() -> int:
         ("{master: 'k8s://https://there:6443'}", 'needs the parameter "image"'),
         ("{master: yarn, cluster: {que: a}}", 'has no parameter "que"; did you mean "queue"?'),
         ("{cluster: {queue: a}}", "cluster is about an existing cluster; write its master: too"),
-        ("{storage: /mnt}", "storage is about an existing cluster; write its master: too"),
+        (
+            "{storage: /mnt}",
+            "storage is about machines elsewhere; write the master: or the provider: of those",
+        ),
         ("{master: 'local-cluster[2]'}", "such as local-cluster[2,1,1024]"),
         ("{master: yarn, core_hour: -1}", "core_hour"),
     ],
@@ -99,6 +102,25 @@ def test_a_run_says_what_the_machines_must_share(site: str, message: str, tmp_pa
     assert message in "\n".join(not_runnable(topology(site), tmp_path))
 
 
+AWS = "provider: {name: aws, region: eu-west-1, image: ami-1}"
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        (f"{{{AWS}}}", "share nothing, and not this machine's disk, where source clicks is generated"),
+        (f"{{{AWS}, storage: 'hdfs://names/penstock'}}", "where source clicks is generated"),
+        (f"{{{AWS}, storage: /mnt/shared}}", "such as --out /mnt/shared/"),
+    ],
+)
+def test_a_run_says_what_leased_hosts_must_share(site: str, message: str, tmp_path: Path) -> None:
+    assert message in "\n".join(not_runnable(topology(site), tmp_path))
+
+
+def test_leased_hosts_with_a_folder_in_common_share_that(tmp_path: Path) -> None:
+    assert not_runnable(topology(f"{{{AWS}, storage: {tmp_path}}}"), tmp_path / "run") == []
+
+
 def test_a_cluster_on_this_machine_shares_its_disk(tmp_path: Path) -> None:
     for site in (
         "{master: 'spark://127.0.0.1:7077'}",
@@ -128,6 +150,35 @@ channels: {{between: {{{channel}}}}}
 units: {{reading: {{operators: [trim]}}, counting: {{operators: [count]}}}}
 sites: {{there: {{master: "{master}", storage: "hdfs://names/penstock"}}}}
 """
+LEASED = """
+name: leased
+sources: {{numbers: {{function: "a:numbers"}}}}
+operators:
+  trim: {{inputs: numbers, function: "a:trim", schema: "value STRING"}}
+  count: {{inputs: trim, function: "a:count", stateful: {stateful}}}
+sinks: {{kept: {{inputs: count, function: "{sink}"}}}}
+channels: {{between: {{kind: kafka, bootstrap: "10.0.0.1:9092"}}}}
+units: {{reading: {{operators: [trim]}}, counting: {{operators: [count]}}}}
+sites: {{there: {{{aws}{storage}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stateful", "sink", "storage", "told"),
+    [
+        ("no", "a:keep", "", False),
+        ("yes", "a:keep", "", True),
+        ("no", "jsonl:kept", "", True),
+        ("yes", "jsonl:kept", ", storage: 'hdfs://names/penstock'", False),
+    ],
+)
+def test_state_and_results_of_leased_hosts_need_storage(
+    stateful: str, sink: str, storage: str, told: bool
+) -> None:
+    given = parse_topology(LEASED.format(stateful=stateful, sink=sink, storage=storage, aws=AWS))
+    found = not_runnable(given)
+    assert any("unit counting keeps state or results" in text for text in found) is told, found
+    assert told or found == []
 
 
 @pytest.mark.parametrize(

@@ -283,9 +283,12 @@ def write_batch(
     writer: str,
     *,
     durable: bool = False,
+    gathered: bool = False,
     also: Callable[[Sequence[Path], int], None] = lambda files, records: None,
 ) -> int:
     """Write one micro-batch once and publish it to every folder; gives back how many records it had.
+
+    `gathered` brings its records here first: executors on other machines do not have these folders.
 
     Says nothing and does nothing for folders that have the batch already. `also` is given the files that have
     records, and how many those are, before they are gone from where they were written.
@@ -294,10 +297,13 @@ def write_batch(
     if not wanted:
         return 0
     written = scratch / f"_writing-{batch_id:09d}"
-    output = records.write.mode("overwrite").format(file_format).option("compression", "none")
-    if file_format == "json":
-        output = output.option("timestampFormat", TIMESTAMP_FORMAT)
-    output.save(str(written))
+    if gathered:
+        _write_here(records, written, file_format)
+    else:
+        output = records.write.mode("overwrite").format(file_format).option("compression", "none")
+        if file_format == "json":
+            output = output.option("timestampFormat", TIMESTAMP_FORMAT)
+        output.save(str(written))
     counts = count_records(data_files(written), file_format)
     filled = [file for file, count in counts.items() if count]
     if filled:
@@ -305,3 +311,19 @@ def write_batch(
         link_into(filled, sum(counts.values()), wanted, batch_id, writer, durable=durable)
     shutil.rmtree(written, ignore_errors=True)
     return sum(counts.values())
+
+
+def _write_here(records: DataFrame, written: Path, file_format: str) -> None:
+    """Write records as one file, by this process."""
+    from pyspark.sql import functions as sql
+
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir(parents=True)
+    if file_format == "parquet":
+        from pyarrow.parquet import write_table
+
+        write_table(records.toArrow(), written / "part.parquet", compression="none")
+        return
+    line = sql.to_json(sql.struct("*"), {"timestampFormat": TIMESTAMP_FORMAT})
+    lines = [row["line"] for row in records.select(line.alias("line")).collect()]
+    (written / "part.json").write_text("".join(f"{text}\n" for text in lines))

@@ -29,16 +29,19 @@ BUILT_IN = {"jsonl": "json", "parquet": "parquet"}
 SinkFunction = Callable[["DataFrame", int], None]
 
 
-def make_sink(sink: Sink, operator: str, results: Path, writer: str) -> SinkFunction:
+def make_sink(
+    sink: Sink, operator: str, results: Path, writer: str, *, gathered: bool = False
+) -> SinkFunction:
     """What takes an operator's records for a sink; relative result folders are below `results`.
 
-    `writer` is the mark of whoever writes, for a folder has one writer.
+    `writer` is the mark of whoever writes, for a folder has one writer. `gathered` is for executors that do
+    not share this machine's disk: the driver writes what they made.
     """
     if sink.function is None:
         return discard
     file_format = folder_format(sink.function)
     if file_format is not None:
-        return _folder_sink(result_folder(sink, operator, results), file_format, writer)
+        return _folder_sink(result_folder(sink, operator, results), file_format, writer, gathered)
     found: SinkFunction = load_function(sink.function, f"sink {sink.name}")
     return found
 
@@ -100,9 +103,9 @@ def discard(batch: DataFrame, batch_id: int) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _folder_sink(folder: Path, file_format: str, writer: str) -> SinkFunction:
+def _folder_sink(folder: Path, file_format: str, writer: str, gathered: bool) -> SinkFunction:
     def write(batch: DataFrame, batch_id: int) -> None:
-        write_batch(batch, folder, [folder], batch_id, file_format, writer)
+        write_batch(batch, folder, [folder], batch_id, file_format, writer, gathered=gathered)
 
     return write
 

@@ -20,7 +20,7 @@ from penstock.channels.sinks import folder_format
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.fleet.ports import Provider
 from penstock.providers.managed import HOST, ManagedProvider, managed_site
-from penstock.providers.registry import provider_parameters
+from penstock.providers.registry import HERE, provider_parameters
 from penstock.runs.reach import own_address
 from penstock.spark.installation import spark_version, too_old_to_run
 from penstock.spark.managers.local_cluster import LocalCluster
@@ -194,7 +194,10 @@ def not_runnable(
     with contextlib.suppress(ClusterError):  # that there is no Spark at all is told by whoever needs it
         found += filter(None, [too_old_to_run(spark_version())])
     for site in topology.sites if not found else ():
-        if site.master is None or (sites is not None and site.name not in sites):
+        if sites is not None and site.name not in sites:
+            continue
+        if site.master is None:
+            found += _on_other_hosts(topology, site, folder)
             continue
         try:
             make_manager(site)
@@ -202,17 +205,41 @@ def not_runnable(
             found.append(f"site {site.name}: {error}")
         found += _own_brokers(topology, site)
         problem = storage_problem(site)
-        shared = shared_folder(site)
         if problem is not None:
             found.append(f"site {site.name}: {problem}")
         elif remote_storage(site) is not None:
             found += _on_this_disk(topology, site)
-        elif shared is not None and folder is not None and not folder.resolve().is_relative_to(shared):
+        else:
+            found += _not_below(topology, site, folder)
+    return found
+
+
+def _on_other_hosts(topology: Topology, site: Site, folder: Path | None) -> list[str]:
+    """What hosts that are leased elsewhere would miss of this machine's disk."""
+    if isinstance(provider_parameters(site.provider), HERE):
+        return []
+    if shared_folder(site) is not None:
+        return _not_below(topology, site, folder)
+    found = [*_own_brokers(topology, site), *_on_this_disk(topology, site)]
+    for plan in _plans_at(topology, site) if site.storage is None else ():
+        sinks = [sink for outlet in plan.outlets for sink in outlet.sinks if folder_format(sink.function)]
+        if sinks or any(operator.stateful for operator in plan.operators):
             found.append(
-                f"site {site.name}: its machines share {shared}, and the run's folder {folder.resolve()} is "
-                f"not below it; choose another one, such as --out {shared}/{topology.name}"
+                f"site {site.name}: its hosts share no disk, and unit {plan.unit} keeps state or results "
+                "that more than one host writes; name what they share: storage: hdfs://…, or a folder"
             )
     return found
+
+
+def _not_below(topology: Topology, site: Site, folder: Path | None) -> list[str]:
+    """That the run's folder is not in the one that a site's machines share."""
+    shared = shared_folder(site)
+    if shared is None or folder is None or folder.resolve().is_relative_to(shared):
+        return []
+    return [
+        f"site {site.name}: its machines share {shared}, and the run's folder {folder.resolve()} is "
+        f"not below it; choose another one, such as --out {shared}/{topology.name}"
+    ]
 
 
 def _plans_at(topology: Topology, site: Site) -> Iterator[UnitPlan]:
@@ -230,7 +257,7 @@ def _crossed(plan: UnitPlan) -> list[str]:
 
 def _own_brokers(topology: Topology, site: Site) -> list[str]:
     """Channels of units at a site elsewhere whose server would listen to this machine alone."""
-    if on_this_machine(site):
+    if site.master is not None and on_this_machine(site):
         return []
     found = []
     for name in [name for plan in _plans_at(topology, site) for name in _crossed(plan)]:
@@ -247,7 +274,7 @@ def _own_brokers(topology: Topology, site: Site) -> list[str]:
 def _on_this_disk(topology: Topology, site: Site) -> list[str]:
     """What of a site's units would lie on this machine's disk, where machines share a file system by URL."""
     found = []
-    why = f"site {site.name}: its machines share {site.storage}, and not this machine's disk"
+    why = f"site {site.name}: its machines share {site.storage or 'nothing'}, and not this machine's disk"
     for plan in _plans_at(topology, site):
         for given in plan.inputs:
             if given.stream is not None and given.channel is None:
@@ -256,9 +283,6 @@ def _on_this_disk(topology: Topology, site: Site) -> list[str]:
             channel = topology.channel_by_name[name]
             if channel_kind(channel.kind, channel.options).service() is None:
                 found.append(f"{why}, where channel {name} of kind {channel.kind} is; write kind: kafka")
-        for sink in {sink.name: sink for outlet in plan.outlets for sink in outlet.sinks}.values():
-            if folder_format(sink.function) is not None:
-                found.append(f"{why}, where sink {sink.name} writes a folder; give it a function")
     return list(dict.fromkeys(found))
 
 

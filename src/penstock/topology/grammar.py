@@ -176,7 +176,7 @@ SITE_KEYS = (
         "storage",
         "storage",
         TEXT,
-        "what all machines of the existing cluster share: a folder, or a URL such as `hdfs://nn/penstock`",
+        "what all machines of the site share: a folder, or a URL such as `hdfs://nn/penstock`",
     ),
     Key("core_hour", "core_hour", AMOUNT, "what one core of an instance costs for an hour at a `master`"),
     Key("gib_hour", "gib_hour", AMOUNT, "what one GiB of an instance costs for an hour at a `master`"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.choosing import Registry
 from penstock.errors import ConfigurationError
+from penstock.providers.registry import HERE
 from penstock.spark.managers import existing_standalone, in_driver, kubernetes, theirs, yarn
 from penstock.spark.managers.theirs import ExistingCluster
 from penstock.topology.model import Site, Topology
@@ -67,13 +68,12 @@ def wrong_masters(topology: Topology) -> Iterator[Found]:
 def _wrong_site(site: Site) -> Iterator[Found]:
     path, what = ("sites", site.name), f'site "{site.name}"'
     if site.master is None:
-        for key, given in (("cluster", site.cluster), ("storage", site.storage)):
-            if given:
-                yield (
-                    (*path, key),
-                    "no-master",
-                    f"{what}: {key} is about an existing cluster; write its master: too",
-                )
+        if site.cluster:
+            told = f"{what}: cluster is about an existing cluster; write its master: too"
+            yield (*path, "cluster"), "no-master", told
+        if site.storage and site.provider.name in {kind.name for kind in HERE}:
+            told = f"{what}: storage is about machines elsewhere; write the master: or the provider: of those"
+            yield (*path, "storage"), "no-master", told
         return
     kind = _kind(site)
     if kind is None:

@@ -192,7 +192,7 @@ class UnitQuery:
         outgoing = self.channel(self.plan.channel.name)
         staging, mark = self.folders.staging(self.plan.unit), self._mark(leaving[0].operator)
         native = outgoing.native_writer(leaving, staging, mark)
-        if native is None and len(leaving) == 1 and not leaving[0].streams:
+        if native is None and len(leaving) == 1 and not leaving[0].streams and self._mirror is None:
             native = folder_writer(leaving[0], leaving[0].folders, staging, mark)
         return native
 
@@ -260,7 +260,8 @@ class UnitQuery:
             streams = outlet.streams
             writers.append(lambda batch, batch_id: outgoing.append(batch, streams, batch_id, mark))
         for sink in outlet.sinks:
-            writers.append(make_sink(sink, outlet.operator, self.folders.results, mark))
+            results, apart = self.folders.results, self._mirror is not None
+            writers.append(make_sink(sink, outlet.operator, results, mark, gathered=apart))
         return writers
 
     # --- what is composed --------------------------------------------------------------------------

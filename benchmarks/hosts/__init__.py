@@ -1,0 +1,1 @@
+"""Runs on hosts of the rig that share nothing but a network: `make clouds`."""
