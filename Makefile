@@ -84,9 +84,9 @@ sites: $(STAMP) ## changes of every kind to a running topology by the API; ARGS=
 apart: $(STAMP) ## the taxi fleet over three sites of the rig, one of them cut off; to build/apart.json; needs root
 	@$(BIN)/python -m benchmarks.apart $(ARGS)
 
-clouds: $(STAMP) ## every provider against the contract, and 1,000 hosts at a slow API; to build/clouds.json
+clouds: $(STAMP) ## providers, runs on leased hosts, 1,000 hosts at a slow API; ONLY=contract,limits,spot for a part
 	@if command -v go > /dev/null; then $(MAKE) --no-print-directory vcsim; else echo "no Go: vmware is left out"; fi
-	@$(BIN)/python -m benchmarks.clouds
+	@$(BIN)/python -m benchmarks.clouds $(if $(ONLY),--only $(ONLY))
 
 wheel: $(STAMP) ## build the wheel into dist/
 	@$(BIN)/python -m build --wheel

@@ -1,10 +1,14 @@
-"""`make clouds`: every provider against the contract in full, and a large fleet at a slow, failing API.
+"""`make clouds`: every provider against the contract in full, runs on hosts that are leased in the rig's
+cloud, and a large fleet at a slow, failing API.
 
-Figures go to build/clouds.json, by the contract of build/bench.json.
+Figures go to build/clouds.json, by the contract of build/bench.json. ONLY=limits,spot and the like runs a
+part; the figures of what is left out stay as they were.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
 import sys
@@ -12,16 +16,34 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks import slow_cloud
+from benchmarks.hosts import limits, shared_nothing, spot
+from penstock.errors import PenstockError
 from penstock.report.figures import Figure, print_figures, write_figures
+from penstock.rig.availability import unavailable
 
 RESULT = Path("build") / "clouds.json"
+KEPT = Path("build") / "clouds-parts.json"
+"""The figures by part, so that a part can be measured anew."""
 SUITE = "tests/providers/test_clouds.py"
 RIG = "tests/rig"
+PARTS: dict[str, Callable[[], list[Figure]]] = {
+    "contract": lambda: contract(),
+    "rig": lambda: on_rig(),
+    "limits": limits.figures,
+    "spot": spot.figures,
+    "quickstart": lambda: shared_nothing.figures("quickstart"),
+    "factory": lambda: shared_nothing.figures("factory"),
+    "slow-cloud": slow_cloud.figures,
+}
+NEED_RIG = ("rig", "limits", "spot", "quickstart", "factory")
+FAILED = "could not be measured"
 
 
 def contract() -> list[Figure]:
@@ -81,19 +103,52 @@ def _ran(tests: str) -> list[ElementTree.Element]:
         return list(ElementTree.parse(report).getroot().iter("testcase"))
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; a figure that falls short is shown as such."""
+    parser = argparse.ArgumentParser(description="Measure providers, and runs on leased hosts.")
+    parser.add_argument("--only", help=f"parts, with commas: {', '.join(PARTS)}")
+    chosen = parser.parse_args(arguments).only
+    names = chosen.split(",") if chosen else list(PARTS)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {unknown[0]}; there are {', '.join(PARTS)}")
     console = Console(width=None if sys.stdout.isatty() else 150)
-    found: list[Figure] = []
-    for name, measure in (("contract", contract), ("rig", on_rig), ("slow cloud", slow_cloud.figures)):
+    measured = _earlier()
+    for name in names:
         began_s = time.perf_counter()
         console.print(f"measuring {name} …")
-        figures = measure()
-        print_figures(figures, f"{name}, {time.perf_counter() - began_s:.0f} s", console)
-        found += figures
-        write_figures(found, RESULT)
+        measured[name] = _measured(name)
+        print_figures(measured[name], f"{name}, {time.perf_counter() - began_s:.0f} s", console)
+        KEPT.parent.mkdir(exist_ok=True)
+        KEPT.write_text(
+            json.dumps({part: [asdict(f) for f in figures] for part, figures in measured.items()})
+        )
+        write_figures([figure for part in PARTS for figure in measured.get(part, ())], RESULT)
     console.print(f"written to {RESULT}")
     return 0
+
+
+def _measured(name: str) -> list[Figure]:
+    """A part's figures; what cannot be had or does not end well is one figure that says so."""
+    reason = unavailable() if name in NEED_RIG else None
+    if reason is not None:
+        return [Figure(f"{name}: left out, {reason}", "")]
+    try:
+        return PARTS[name]()
+    except PenstockError as error:
+        print(error, file=sys.stderr)
+        return [Figure(f"{name}: {FAILED}", str(error).splitlines()[0], "", holds=False)]
+
+
+def _earlier() -> dict[str, list[Figure]]:
+    """The figures of parts that were measured before."""
+    try:
+        known = json.loads(KEPT.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {
+        part: [Figure(**figure) for figure in figures] for part, figures in known.items() if part in PARTS
+    }
 
 
 if __name__ == "__main__":

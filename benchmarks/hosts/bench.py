@@ -30,7 +30,7 @@ from penstock.topology.file import dump_topology
 from penstock.topology.model import Channel, Choice, HostFlavour, Site, Topology
 
 from ..clusters.hadoop import daemon_jars
-from . import feeding, reading, store
+from . import feeding, store
 
 LOG = logging.getLogger(__name__)
 
@@ -190,7 +190,8 @@ def bench(sizes: dict[str, tuple[float, int]], *, stores: bool = True) -> Iterat
         # As an image would have it: this Python with this checkout's code.
         python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT / "src"}:{ROOT} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        shutil.copy(reading.__file__, code / "reading.py")
+        for name in ("reading.py", "busy.py"):
+            shutil.copy(ROOT / "benchmarks" / "hosts" / name, code / name)
         shutil.copy(ROOT / "examples" / "quickstart" / "shop.py", code / "shop.py")
         shutil.copytree(
             ROOT / "examples" / "factory", code / "factory", ignore=shutil.ignore_patterns("__pycache__")

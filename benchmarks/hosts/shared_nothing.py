@@ -27,13 +27,14 @@ from penstock.topology.model import Source, Topology
 
 from ..clusters.shop import final
 from .bench import ROOT, Bench, awaited, bench, small
+from .limits import seen
 
 LOG = logging.getLogger(__name__)
 
 SIZES = {"t3.small": (1.0, 2600)}
 CUT_S = 60.0
-FIRST_S, ALL_S = 300.0, 900.0
-LEVELS_PER_S, HOLD_S = (30, 60, 30), 50.0
+FIRST_S, ALL_S = 420.0, 900.0
+LEVELS_PER_S, HOLD_S = (20, 40, 20), 70.0
 
 
 def figures(*names: str) -> list[Figure]:
@@ -57,6 +58,7 @@ def quickstart() -> list[Figure]:
             def counted() -> int:
                 return sum(orders for orders, _ in final(_read(results)).values())
 
+            awaited(made, lambda: _all_run(place("status.json")), FIRST_S, "all units")
             made.feed("shop", levels_per_s=LEVELS_PER_S, hold_s=HOLD_S)
             awaited(made, lambda: counted() > 0, FIRST_S, "the first order")
             told = hurt(made)
@@ -92,10 +94,11 @@ def factory() -> list[Figure]:
         }
         example = load(ROOT / "examples" / "factory" / "factory.yaml")
         topology = on_hosts(made, example, sources, "read", settings)
-        shape = feed.Load(machines=(2, 3, 2), hold_s=60.0, rate_factor=0.05)
+        shape = feed.Load(machines=(2, 3, 2), hold_s=70.0, rate_factor=0.05)
         inbox = made.code / "inbox"
         with made.running(topology, FACTORY_INBOX=str(inbox)) as place:
             values = place("results/values")
+            awaited(made, lambda: _all_run(place("status.json")), FIRST_S, "all units")
             made.feed("factory", load=asdict(shape))
             awaited(made, lambda: _read(values), FIRST_S, "the first value")
             told = hurt(made)
@@ -199,6 +202,11 @@ def hurt(made: Bench) -> Callable[[], list[Figure]]:
 def _replaced(made: Bench, before: list[str], lost: int) -> bool:
     now = made.instances()
     return len([name for name in now if name not in before]) >= lost
+
+
+def _all_run(file: Path) -> bool:
+    status = seen(file)
+    return status is not None and all(unit.running >= unit.least for unit in status.units)
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
