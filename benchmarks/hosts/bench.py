@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[2]
 STORED = Path("/var/lib/penstock-store")
 """Where the storing host keeps what it stores."""
-START_S, ENDING_S = 240.0, 120.0
+START_S, ENDING_S, ANSWER_S = 240.0, 120.0, 240.0
 
 
 @dataclass
@@ -73,13 +73,11 @@ class Bench:
             settings={**self.stored.get("settings", {}), **(settings or {})},
         )
 
-    def channel(self) -> Channel:
-        """Topics of the storing host's broker, which a unit reads each record of once."""
-        options = {
-            "bootstrap": self.stored["bootstrap"],
-            "client_file": str(self.code / "client.properties"),
-            "deduplicate": "30 min",
-        }
+    def channel(self, remembered: str | None) -> Channel:
+        """Topics of the storing host's broker; ids are remembered for so long, and each is taken once."""
+        options = {"bootstrap": self.stored["bootstrap"], "client_file": str(self.code / "client.properties")}
+        if remembered is not None:
+            options["deduplicate"] = remembered
         return Channel("between", "kafka", options)
 
     def put(self, name: str, text: str) -> None:
@@ -129,7 +127,7 @@ class Bench:
         self.put("feed.json", json.dumps({**given, **how}))
         command = (sys.executable, "-m", "benchmarks.hosts.feeding", str(self.code / "feed.json"))
         if how.get("only_topics"):
-            done = self.control.run(*command, environment=self.environment())
+            done = self.control.run(*command, environment=self.environment(), timeout_s=ANSWER_S)
             if done.returncode != 0:
                 raise ClusterError(f"topics could not be made:\n{done.stderr[-2000:]}")
         else:
@@ -158,7 +156,9 @@ class Bench:
             "print(json.dumps([{'id': i['InstanceId'], 'state': i['State']['Name'],\n"
             "    'tags': {t['Key']: t['Value'] for t in i.get('Tags', ())}} for i in found]))"
         )
-        done = self.control.run(sys.executable, "-c", script, environment=self.environment())
+        done = self.control.run(
+            sys.executable, "-c", script, environment=self.environment(), timeout_s=ANSWER_S
+        )
         if done.returncode != 0:
             raise ClusterError(f"the cloud does not answer:\n{done.stderr[-2000:]}")
         answer: list[dict[str, Any]] = json.loads(done.stdout)
