@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.channels.kafka_access import USER
 from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.errors import ClusterError
 from penstock.machine.folders import cache_folder
@@ -117,12 +118,13 @@ class Bench:
 
     def feed(self, what: str, **how: Any) -> None:
         """Start to put an example's records on the broker."""
-        password = self.stored["client"]["sasl.jaas.config"].split('password="')[1].split('"')[0]
+        client = self.stored["client"]
         given = {
             "what": what,
             "bootstrap": self.stored["bootstrap"],
-            "user": "penstock",
-            "password": password,
+            "user": USER,
+            "password": client["sasl.jaas.config"].split('password="')[1].split('"')[0],
+            "certificate": client["ssl.truststore.certificates"],
         }
         self.put("feed.json", json.dumps({**given, **how}))
         command = (sys.executable, "-m", "benchmarks.hosts.feeding", str(self.code / "feed.json"))

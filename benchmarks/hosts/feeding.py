@@ -47,6 +47,13 @@ def factory(given: Mapping[str, Any]) -> Iterator[tuple[float, str, dict[str, An
                 yield emission.at_s, source, json.loads(feed.json_line(record))
 
 
+def pem(words: str) -> str:
+    """A certificate with its lines, as Kafka's settings have it in one."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    lines = words.replace(begin, "").replace(end, "").split()
+    return "\n".join([begin, *lines, end, ""])
+
+
 def main() -> None:
     """Feed to the end."""
     kafka = import_module("kafka")
@@ -55,9 +62,12 @@ def main() -> None:
     file = Path(sys.argv[1])
     given = json.loads(file.read_text())
     given["started_s"] = time.time()
+    trusted = file.parent / "broker.pem"
+    trusted.write_text(pem(given["certificate"]))
     login = {
         "bootstrap_servers": given["bootstrap"],
-        "security_protocol": "SASL_PLAINTEXT",
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(trusted),
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": given["user"],
         "sasl_plain_password": given["password"],

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from penstock.channels.kafka_access import client_settings
+from penstock.channels.kafka_access import CLIENT_FILE, client_settings
 from penstock.channels.kafka_service import installed_broker
 from penstock.machine.files import written
 from penstock.machine.processes import ChildProcesses
@@ -31,7 +31,7 @@ def main() -> None:
             bootstrap = broker.start().bootstrap
             found = {
                 "bootstrap": bootstrap,
-                "client": client_settings(bootstrap),
+                "client": client_settings(bootstrap, str(folder / "kafka" / CLIENT_FILE)),
                 "hdfs": hdfs.url,
                 "settings": hdfs.settings,
             }

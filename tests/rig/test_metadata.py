@@ -10,7 +10,9 @@ from penstock.rig.cloud_front import Front
 from penstock.rig.metadata import NOTICE_PATH, TOKEN_PATH, Notices
 
 
-def asked(notices: Notices, method: str, path: str, address: str, token: str | None = None) -> tuple[str, str]:
+def asked(
+    notices: Notices, method: str, path: str, address: str, token: str | None = None
+) -> tuple[str, str]:
     said: list[str] = []
     environ: dict[str, Any] = {"REQUEST_METHOD": method, "PATH_INFO": path, "REMOTE_ADDR": address}
     if token is not None:

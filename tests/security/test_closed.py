@@ -99,7 +99,7 @@ def test_the_broker_asks_for_its_password_everywhere(tmp_path: Path) -> None:
     password = password_of(tmp_path / "broker")
     assert password == password_of(tmp_path / "broker")
     assert mode(tmp_path / "broker" / "password") == 0o600
-    settings = _settings(9092, 9093, tmp_path, password)
+    settings = _settings("127.0.0.1", 9092, 9093, tmp_path, password)
     listeners = [listener.partition(":")[0] for listener in settings["listeners"].split(",")]
     protocols = dict(pair.split(":") for pair in settings["listener.security.protocol.map"].split(","))
     assert {protocols[name] for name in listeners} == {"SASL_PLAINTEXT"}
