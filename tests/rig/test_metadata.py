@@ -1,4 +1,4 @@
-"""An instance of the rig's cloud is told by its metadata that it will be taken away: it alone, and in time."""
+"""An instance of the rig's cloud is told by its metadata that it will be taken away, it alone and in time."""
 
 from __future__ import annotations
 
