@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pandas as pd
-from pyspark.sql import functions as sql
-
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 WORK_S = 0.06
@@ -22,10 +20,9 @@ def ticks(spark: SparkSession) -> DataFrame:
     return spark.readStream.format("rate").option("rowsPerSecond", RATE_PER_S).load()
 
 
-@sql.pandas_udf("long")
-def worked(values: Iterator[pd.Series]) -> Iterator[pd.Series]:
+def worked(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Compute for 60 ms of processor time a record, however long that takes."""
-    for batch in values:
+    for batch in batches:
         begun_s = time.process_time()
         while time.process_time() - begun_s < WORK_S * len(batch):
             pass
@@ -34,7 +31,7 @@ def worked(values: Iterator[pd.Series]) -> Iterator[pd.Series]:
 
 def work(ticks: DataFrame) -> DataFrame:
     """Work on each record: 0.6 cores are needed in all."""
-    return ticks.select("timestamp", worked("value").alias("value"))
+    return ticks.mapInPandas(worked, ticks.schema)
 
 
 def pass_on(ticks: DataFrame) -> DataFrame:
