@@ -40,6 +40,18 @@ def test_a_whole_checkpoint_is_left_alone(checkpoint):
     assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
 
 
+def test_what_a_kafka_source_began_with_is_whole(checkpoint):
+    for number in ("0", "1"):
+        (checkpoint / "sources" / "0" / number).unlink()
+    put(checkpoint / "sources" / "0" / "0", '\0v1\n{"topic":{"0":0,"1":0}}')
+    put(checkpoint / "commits" / "1", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    assert mend(checkpoint, lambda batch: True) == []
+    tear(checkpoint / "sources" / "0" / "0", 0.9)
+    with pytest.raises(ConfigurationError, match="torn at sources/0/0"):
+        mend(checkpoint, lambda batch: True)
+
+
 def test_a_checkpoint_that_does_not_exist_is_whole(tmp_path):
     assert mend(tmp_path / "none", never) == []
 

@@ -61,7 +61,8 @@ def _said(told: list[str]) -> list[str]:
 def _whole(file: Path) -> bool:
     """Whether a log's entry has its version and, behind it, nothing but whole lines of JSON."""
     try:
-        version, *lines = file.read_text().splitlines()
+        # What a Kafka source began with is written behind a zero, for the sake of old versions of Spark.
+        version, *lines = file.read_text().removeprefix("\0").splitlines()
         return version.startswith("v") and bool(lines) and all(_is_json(line) for line in lines)
     except (FileNotFoundError, ValueError):
         return not file.exists()
