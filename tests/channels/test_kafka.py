@@ -15,6 +15,7 @@ from penstock.channels.kafka import KafkaChannel, KafkaOptions
 from penstock.channels.kafka_jars import broker_jars
 from penstock.channels.kafka_offsets import KafkaConsumption, OffsetHistory
 from penstock.channels.model import FinishedBatch, Stream
+from penstock.channels.subscriptions import Terms, subscribe, unsubscribe
 from penstock.errors import ClusterError
 from penstock.machine.folders import cache_folder
 from penstock.machine.java import find_java
@@ -309,3 +310,38 @@ def test_a_broker_that_does_not_answer_is_told_by_cleaning_and_asked_again_later
         consumption.clean()
     assert consumption.clean() == 0, "not at once again"
     assert len(asked) == 1
+
+
+def test_what_an_absent_subscriber_has_not_read_is_kept_within_its_bound(spark, broker, tmp_path):
+    readers = {"upper": ("counting",)}
+    bootstrap = broker.record().bootstrap
+    channel = KafkaChannel(KafkaOptions(), bootstrap, "outside", 1, readers, tmp_path / "channel")
+    channel.prepare(spark, [STREAM])
+    subscription = subscribe(channel.stream("upper"), Terms("office", 15))
+    topic = channel.topic("upper")
+    group = f"{topic}.~office"
+
+    def read_and_clean(numbers, batch_id):
+        channel.append(a_batch(spark, numbers), [STREAM], batch_id, "me")
+        query = query_of(channel, spark, tmp_path / "counting", [])
+        query.processAllAvailable()
+        query.stop()
+        consumption = channel.consumption(STREAM, tmp_path / "counting", spark)
+        consumption.clean()
+        return consumption
+
+    read_and_clean(range(10), 0)
+    assert earliest(spark, broker, topic) == 10, "every unit is done with them, the subscriber is not"
+    assert subscription.standing().waiting == 10
+    with KafkaAdmin(spark, bootstrap, channel.client) as admin:
+        assert admin.committed(group, topic) == {0: 0}, "it begins with what was kept"
+        admin.commit(group, topic, {0: 4})  # as its own client does
+    read_and_clean(range(10, 15), 1)
+    assert earliest(spark, broker, topic) == 11
+    read_and_clean(range(15, 40), 2)
+    assert earliest(spark, broker, topic) == 15, "no more than it asked for"
+    standing = subscription.standing()
+    assert (standing.waiting, standing.dropped) == (15, 21)
+    assert unsubscribe(channel.stream("upper"), "office")
+    read_and_clean(range(40, 41), 3)
+    assert earliest(spark, broker, topic) == 0, "who has left holds up nothing"

@@ -42,6 +42,8 @@ class SubscriberState(BaseModel):
     most_records: int
     waiting: int
     dropped: int
+    topic: str | None = Field(None, description="Where the records are, if on Kafka; told when subscribing.")
+    group: str | None = Field(None, description="The consumer group to read them as.")
 
 
 class Batch(BaseModel):
@@ -87,7 +89,9 @@ def list_streams(place: Place) -> list[Stream]:
 def subscribe(place: Place, operator: Operator, subscriber: Subscriber, asked: Asked) -> SubscriberState:
     """Subscribe to an operator's records from its next batch on; again it changes what was asked for."""
     found = streams.subscribed(place, operator, Terms(subscriber, asked.most_records))
-    return _told(found.standing())
+    at = streams.topic_of(place, operator, subscriber)
+    state = _told(found.standing())
+    return state if at is None else state.model_copy(update={"topic": at.topic, "group": at.group})
 
 
 @ROUTER.get("/runs/{name}/streams/{operator}/subscribers/{subscriber}")
@@ -98,7 +102,7 @@ def read(
     most: Annotated[int, Query(ge=1, le=MOST_READ)] = 1000,
 ) -> Batch:
     """The next records, in whole batches."""
-    records, number = streams.found(place, operator, subscriber).read(most)
+    records, number = streams.readable(place, operator, subscriber).read(most)
     # Times and bytes as text.
     return Batch(records=json.loads(json.dumps(records, default=str)), number=number)
 
@@ -106,7 +110,7 @@ def read(
 @ROUTER.post("/runs/{name}/streams/{operator}/subscribers/{subscriber}/done")
 def done(place: Place, operator: Operator, subscriber: Subscriber, told: Done) -> SubscriberState:
     """What was read up to a number is dealt with, and deleted."""
-    found = streams.found(place, operator, subscriber)
+    found = streams.readable(place, operator, subscriber)
     found.done(told.number)
     return _told(found.standing())
 
@@ -147,4 +151,6 @@ def _told(standing: Standing) -> SubscriberState:
         most_records=standing.most_records,
         waiting=standing.waiting,
         dropped=standing.dropped,
+        topic=None,
+        group=None,
     )

@@ -109,7 +109,7 @@ class KafkaOptions:
         prefix = self.prefix or "-".join(_NAME.findall(f"{place.run}.{place.name}"))
         # A partition is read by one task at a time: a reading unit at its largest keeps all slots busy.
         partitions = self.partitions or min(64, max(4, place.most_slots))
-        return KafkaChannel(self, bootstrap, prefix, partitions, dict(place.readers))
+        return KafkaChannel(self, bootstrap, prefix, partitions, dict(place.readers), place.folder)
 
     def jars(self) -> list[Path]:
         """Spark's connector."""
@@ -134,8 +134,12 @@ class KafkaChannel:
         prefix: str,
         partitions: int = 4,
         readers: dict[str, tuple[str, ...]] | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """`readers` are the units that read each producer's records; without them nothing is cleaned."""
+        """`readers` are the units that read each producer's records; without them nothing is cleaned.
+
+        `folder` is where is written down who outside reads a topic.
+        """
         self.options = options
         self.bootstrap = bootstrap
         self.prefix = prefix
@@ -143,6 +147,7 @@ class KafkaChannel:
         self.client = client_settings(bootstrap, options.client_file)
         """What its clients need to be let in by the broker."""
         self._readers = readers or {}
+        self._folder = folder
 
     def topic(self, producer: str) -> str:
         """The topic of a producer's records."""
@@ -225,15 +230,16 @@ class KafkaChannel:
             if spark is None
             else (lambda: KafkaAdmin(spark, self.bootstrap, self.client, patience_s=3.0))
         )
-        return KafkaConsumption(topic, stream.consumer, Checkpoint(checkpoint), readers, admin)
+        outside = self.stream(stream.producer)
+        return KafkaConsumption(topic, stream.consumer, Checkpoint(checkpoint), readers, admin, outside)
 
     def batches_of(self, stream: Stream) -> None:
         """None: records lie at the broker."""
         return
 
-    def stream(self, producer: str) -> None:
-        """None: whoever wants to read a topic asks the broker."""
-        return
+    def stream(self, producer: str) -> Path | None:
+        """The folder that says who outside reads an operator's topic, and how much is kept for them."""
+        return None if self._folder is None else self._folder / producer
 
     def is_outage(self, error: str) -> bool:
         """Whether the broker does not answer."""

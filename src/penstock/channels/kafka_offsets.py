@@ -10,11 +10,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.channels.model import Arrival, Backlog, FinishedBatch
+from penstock.channels.subscriptions import PREFIX, Subscription, subscriptions
 from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.kafka_admin import KafkaAdmin
 
@@ -38,8 +40,13 @@ class KafkaConsumption:
         checkpoint: Checkpoint,
         readers: Sequence[str] = (),
         admin: Callable[[], KafkaAdmin] | None = None,
+        outside: Path | None = None,
     ) -> None:
-        """`readers` are all units that read the topic; where one is missing, nothing is ever deleted."""
+        """`readers` are all units that read the topic; where one is missing, nothing is ever deleted.
+
+        `outside` is the folder that says who else subscribes to it (`subscriptions`).
+        """
+        self._outside = outside
         self._topic = topic
         self._reader = reader
         self._readers = tuple(readers)
@@ -51,6 +58,8 @@ class KafkaConsumption:
         self._lock = threading.Lock()
         self._committed: dict[int, int] = {}
         self._deleted: dict[int, int] = {}
+        self._passed_over: dict[str, dict[int, int]] = {}
+        """By subscriber, up to where records are not kept for it any more, as far as that was counted."""
         self._clean_at_s = 0.0
         self._pause_s = CLEAN_EVERY_S
 
@@ -108,6 +117,7 @@ class KafkaConsumption:
                 admin.commit(self._group(self._reader), self._topic, done)
                 self._committed = done
             told = [done, *(admin.committed(self._group(r), self._topic) for r in self._others())]
+            told += [self._kept_for(each, admin, done) for each in self._subscribers()]
             least = {place: min(each.get(place, 0) for each in told) for place in done}
             new = {place: n for place, n in least.items() if n > self._deleted.get(place, 0)}
             if new:
@@ -124,6 +134,32 @@ class KafkaConsumption:
 
     def shorten(self) -> None:
         """Nothing to drop."""
+
+    def _subscribers(self) -> list[Subscription]:
+        return [] if self._outside is None else list(subscriptions(self._outside))
+
+    def _kept_for(self, each: Subscription, admin: KafkaAdmin, done: Mapping[int, int]) -> dict[int, int]:
+        """From where on records are kept for somebody outside: what it has not read, within its bound.
+
+        It reads by any client of Kafka, as a group of its own. One that has said nothing yet begins with
+        what is still kept when it is first seen.
+        """
+        terms = each.terms()
+        if terms is None:
+            return dict(done)
+        group = self._group(f"{PREFIX}{terms.name}")
+        at = admin.committed(group, self._topic)
+        if not at:
+            at = {place: self._deleted.get(place, 0) for place in done}
+            admin.commit(group, self._topic, at)
+        most = -(-terms.most_records // max(1, len(done)))
+        kept = {place: max(at.get(place, 0), n - most) for place, n in done.items()}
+        waiting = sum(n - kept[place] for place, n in done.items() if n > kept[place])
+        counted = self._passed_over.setdefault(terms.name, {})
+        newly = {place: n - max(at.get(place, 0), counted.get(place, 0)) for place, n in kept.items()}
+        counted.update(kept)
+        each.note(waiting, sum(n for n in newly.values() if n > 0))
+        return kept
 
     def _group(self, reader: str) -> str:
         return f"{self._topic}.{reader}"

@@ -3,7 +3,8 @@
 A subscriber has a folder beside those of the units that read the stream; whoever writes the stream looks for
 such folders at every batch, so nobody is started again. What a subscriber has not read waits for it, up to
 the number of records it asked for: beyond that the oldest batches are dropped, and counted. Each subscriber
-reads at its own pace, and says how far it is; what it has had is deleted.
+reads at its own pace, and says how far it is; what it has had is deleted. Of a stream on Kafka the records
+wait in its topic, and the subscriber reads them by a client of its own (`kafka_offsets`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PREFIX = "~"
 """What the folders of subscribers begin with; no unit's name does."""
 _TERMS = "_subscription.json"
 _DROPPED = "_dropped.json"
+_WAITING = "_waiting.json"
 MOST_RECORDS = 100_000
 """How many records wait for a subscriber that says nothing else."""
 LARGEST = 100_000_000
@@ -87,8 +89,15 @@ class Subscription:
         terms = self.terms()
         if terms is None:
             raise ConfigurationError(f"nobody subscribes at {self.folder.name}")
-        waiting = sum(batch.records for batch in self.waiting())
+        noted = self._noted(_WAITING)
+        waiting = sum(batch.records for batch in self.waiting()) if noted is None else noted
         return Standing(terms.name, terms.most_records, waiting, self._dropped())
+
+    def note(self, waiting: int, dropped: int) -> None:
+        """Write down how many records wait at a server, and how many more were dropped there."""
+        written(self.folder / _WAITING, json.dumps({"records": waiting}))
+        if dropped:
+            written(self.folder / _DROPPED, json.dumps({"records": self._dropped() + dropped}))
 
     def read(self, most_records: int = 1000) -> tuple[list[dict[str, Any]], int]:
         """The next records, whole batches of them, and the number to say to `done` when they are dealt with.
@@ -138,9 +147,12 @@ class Subscription:
         return deleted
 
     def _dropped(self) -> int:
+        return self._noted(_DROPPED) or 0
+
+    def _noted(self, name: str) -> int | None:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            return int(json.loads((self.folder / _DROPPED).read_text())["records"])
-        return 0
+            return int(json.loads((self.folder / name).read_text())["records"])
+        return None
 
 
 def subscribe(stream: Path, terms: Terms) -> Subscription:

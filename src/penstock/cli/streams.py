@@ -32,7 +32,11 @@ def subscribe(
 ) -> None:
     """Subscribe to an operator's records from its next batch on; nobody is started again."""
     streams.subscribed(RunFolder(folder), operator, Terms(name, most))
-    open_console().print(f"{name} subscribes to {operator}; `penstock listen` shows what comes", markup=False)
+    at = streams.topic_of(RunFolder(folder), operator, name)
+    how = "`penstock listen` shows what comes"
+    if at is not None:
+        how = f"read topic {at.topic} as group {at.group}" + (f" at {at.bootstrap}" if at.bootstrap else "")
+    open_console().print(f"{name} subscribes to {operator}; {how}", markup=False, soft_wrap=True)
 
 
 def unsubscribe(folder: Folder, operator: Operator, name: Name) -> None:
@@ -49,7 +53,7 @@ def listen(
 ) -> None:
     """Print what waits for a subscriber, a record a line as JSON; what was printed is done."""
     place = RunFolder(folder)
-    found = streams.found(place, operator, name)
+    found = streams.readable(place, operator, name)
     while True:
         over = place.result() is not None
         while found.waiting():
