@@ -15,7 +15,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,17 +101,21 @@ def made_known(folder: Path, url: str) -> Iterator[None]:
             (folder / SERVICE_FILE).unlink(missing_ok=True)
 
 
-def start(folder: Path, host: str, port: int) -> tuple[Service, bool]:
-    """The service of a folder, started in the background where none is up; and whether it was started."""
+def start(folder: Path, host: str, port: int, peers: Sequence[Path] = ()) -> tuple[Service, bool]:
+    """The service of a folder, started in the background where none is up; and whether it was started.
+
+    `peers` are the folders that stand for the services of other sites.
+    """
     private_folder(folder)
     with contextlib.suppress(ConfigurationError):
         present = service_at(folder)
         if present.process is None or (present.process.alive and present.answers()):
             return present, False
     command = [sys.executable, "-m", "penstock.cli.main", "serve", str(folder)]
+    asked = [part for peer in peers for part in ("--peer", str(peer))]
     with (folder / LOG_FILE).open("ab") as log:
         child = subprocess.Popen(
-            [*command, "--host", host, "--port", str(port)],
+            [*command, "--host", host, "--port", str(port), *asked],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
 

@@ -29,13 +29,17 @@ def up(
     sites: Sites = None,
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port of a single site; 0 takes a free one.")] = 0,
+    peer: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with service.json and token of another site; may be given again."),
+    ] = None,
 ) -> None:
     """Start the services of sites in the background; runs that were not over are taken up again."""
     console, chosen = open_console(), _chosen(sites)
     if port and len(chosen) > 1:
         raise ConfigurationError("several services cannot listen at one port; leave --port away")
     for site in chosen:
-        found, started = client.start(site, host, port)
+        found, started = client.start(site, host, port, peer or ())
         how = "is up" if started else "was up already"
         console.print(f"{site} {how}: {found.url}; its token is in {site / 'token'}", soft_wrap=True)
 
