@@ -86,3 +86,12 @@ def test_the_worst_moment_says_who_was_behind_by_how_much_and_for_how_long() -> 
     rows = [row(0.0, 0.5), row(300.0, 8.0), row(600.0, 0.4)]
     (moment,) = [m for m in moments_of(a_topology(), {"a": rows}, [], []) if m.at_s == 300.0]
     assert "a was furthest behind: 8 s where 1 s were promised, 7 records waited, for 5 min" in moment.what
+
+
+def test_the_largest_change_is_told_in_words() -> None:
+    actions = [
+        {"at_s": at_s, "kind": kind, "status": "enacted", "policy": "rate", "reason": "more load"}
+        for at_s, kind in ((0.0, "StartInstance"), (60.0, "StartInstance"))
+    ]
+    told = [moment.what for moment in moments_of(a_topology(), {}, actions, [])]
+    assert "the largest change: 1 instance started; more load" in told

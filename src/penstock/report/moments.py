@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.controller.journal import END_OF_RUN
 from penstock.fleet.actions import verb_of
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 from penstock.topology.model import Topology
 
 MOST = 3
@@ -100,9 +100,9 @@ def _largest_change(actions: Sequence[Mapping[str, Any]]) -> Moment | None:
         return None
     at_s, members = max(later.items(), key=lambda one: len(one[1]))
     started = sum(a["kind"] == "StartInstance" for a in members)
-    parts = [f"{started} started"] if started else []
-    parts += [f"{len(members) - started} stopped"] if len(members) > started else []
-    return Moment(at_s, f"the largest change: {' and '.join(parts)} instances; {members[0]['reason']}")
+    parts = [f"{counted(started, 'instance')} started"] if started else []
+    parts += [f"{counted(len(members) - started, 'instance')} stopped"] if len(members) > started else []
+    return Moment(at_s, f"the largest change: {', '.join(parts)}; {members[0]['reason']}")
 
 
 def _dearest(charges: Sequence[tuple[float, float]], currency: str) -> Moment | None:

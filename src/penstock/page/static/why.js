@@ -168,7 +168,7 @@ export class Why {
       ...list("Refused by a guard", together(lines(["refused"])), ({ what, one }) => [element("b", {}, what), `: ${one.reason}. Refused: ${one.refused}`]),
       ...list("Failed", lines(["failed"]), (one) => [element("b", {}, verb({ ...one, host: null })), `: ${one.refused}`]),
       ...list("Left as it is", lines(["held"]), (one) => [element("b", {}, one.unit ?? one.subject), `: ${one.reason}`]),
-      ...(told.paid.length ? [element("h3", {}, `Paid at this tick: ${money(paid, film.currency)}`), element("ul", { class: "facts" }, ...told.paid.slice(0, 20).map((one) => element("li", {}, `${one.host}: ${money(+one.amount, film.currency)}, ${one.reason}`)))] : [element("p", { class: "note" }, "Nothing was paid at this tick.")]),
+      ...(told.paid.length ? [element("h3", {}, `Paid at this tick: ${money(paid, film.currency)}`), element("ul", { class: "facts" }, ...told.paid.slice(0, 20).map((one) => element("li", {}, `${one.host}: ${money(+one.amount, film.currency)}${told.decided.some((made) => made.reason === one.reason) ? "" : `, ${one.reason}`}`)))] : [element("p", { class: "note" }, "Nothing was paid at this tick.")]),
     );
   }
 }
