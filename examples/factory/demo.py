@@ -39,6 +39,7 @@ from penstock.cli.main import told_in_words
 from penstock.controller.loop import Tick
 from penstock.controller.result import RunResult
 from penstock.errors import ClusterError, ConfigurationError
+from penstock.experiments.twin import best_cost_of
 from penstock.fleet.actions import verb_of
 from penstock.machine.files import written
 from penstock.monitoring.sla import LEVELS
@@ -359,7 +360,8 @@ def run_factory(
             twin = simulated_twin(topology, profile, load.seed)
             still = with_choices(topology, policy=Choice("fixed", {"instances": 1}))
             unscaled = simulated_twin(still, profile, load.seed)
-            page = write_run_report(folder, topology, result, run.journal, {"simulated": twin})
+            best_cost = best_cost_of(run.journal, topology)
+            page = write_run_report(folder, topology, result, run.journal, {"simulated": twin}, best_cost)
     finally:
         _listen()
     place.write_end(last, result)

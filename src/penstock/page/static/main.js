@@ -105,6 +105,7 @@ class App {
     if (film.live && status?.problem) this.headline("late", `The run ended: ${status.problem}`);
     else if (film.live && status && !status.acting) this.headline("near", `${status.paused ? "Paused: nothing is decided, what runs goes on as it is." : "Only advising: it decides and records, but does nothing."} ${status.reason ?? ""}`.trim(), first ? this.wrong(first) : "");
     else if (phase === "starting") this.headline("unknown", "The run is starting: sources begin once every unit runs.");
+    else if (!first && state.units.some((unit) => unit.level === "unknown")) this.headline("unknown", `Nothing is wrong so far; nothing was finished yet by ${state.units.filter((unit) => unit.level === "unknown").slice(0, 5).map((unit) => unit.name).join(", ")}.`);
     else if (!first) this.headline("kept", `All is well: ${state.units.length === 1 ? "the unit keeps" : `all ${state.units.length} units keep`} their SLOs, ${number(state.units.reduce((sum, unit) => sum + unit.waiting, 0))} records wait.`.replace("the unit keeps their SLOs", "the unit keeps its SLO"));
     else {
       this.headline(first.level, `${this.wrong(first)}: ${first.doing}.`, troubles.length > 1 ? `${troubles.length - 1} more: ${troubles.slice(1, 6).map((one) => one.unit ?? one.what).join(", ")}${troubles.length > 6 ? ", …" : ""}` : "");
