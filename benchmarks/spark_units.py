@@ -175,14 +175,14 @@ def latency(spark: Any, folder: Path) -> list[Figure]:
 
         return run
 
-    # Throughput has warmed both up, and every run leaves its first seconds out.
+    # Measured alone, the first pair is of a cold Java; every run leaves its first seconds out besides.
     found = compare(
         "p99 latency",
         ("hand-written", "unit"),
         side("hand-written", _hand_written),
         side("unit", _one_unit),
         pairs=TURNS,
-        warm_ups=0,
+        warm_ups=1,
         limit_s=LATENCY_LIMIT_S,
     )
     ratio, what = 1 / found.ratio, "one-unit topology, p99 against hand-written"
