@@ -1,7 +1,8 @@
 """Two ways of doing the same work, compared by interleaved pairs, so that the machine's mood does not decide.
 
 Both sides are warmed up, then run in turns; which one goes first changes from pair to pair, so that a machine
-that gets slower or a Java that gets faster favours neither. The answer is the median of the pairs' ratios.
+that gets slower or a Java that gets faster favours neither. A balanced pair runs each side twice, one
+around the other (a b b a), for a machine whose speed drifts within a pair as well. The answer is the median of the pairs' ratios.
 The processor time of this process and its descendants stands beside it: that hardly moves when others take
 the processors, so the two ratios differ where a pair was disturbed. The one rule by which a pair is left
 out: others had more than `DISTURBED_RATIO` of the machine's processors during one of its runs. It is run
@@ -94,6 +95,14 @@ class Run:
     spent: Spent
 
 
+def together(one: Run, other: Run) -> Run:
+    """Two runs of one side as one: the mean of their values, the sum of what they took."""
+    a, b = one.spent, other.spent
+    wall_s = a.wall_s + b.wall_s
+    others = (a.others_ratio * a.wall_s + b.others_ratio * b.wall_s) / wall_s
+    return Run((one.value + other.value) / 2, Spent(wall_s, a.cpu_s + b.cpu_s, others))
+
+
 Side = Callable[[str], Run]
 """Runs one side once, given a name no other run has, and says what it came to."""
 
@@ -169,7 +178,15 @@ class Comparison:
 
 
 def compare(
-    what: str, names: Sequence[str], first: Side, second: Side, *, pairs: int, warm_ups: int, limit_s: float
+    what: str,
+    names: Sequence[str],
+    first: Side,
+    second: Side,
+    *,
+    pairs: int,
+    warm_ups: int,
+    limit_s: float,
+    balanced: bool = False,
 ) -> Comparison:
     """Warm both sides up, then run pairs until so many are undisturbed, twice as many are run, or time is up.
 
@@ -186,12 +203,14 @@ def compare(
     done: list[Pair] = []
     while True:
         number = len(done) + 1
-        if number % 2:
-            one = first(f"{number}")
-            other = second(f"{number}")
+        outer, inner = (first, second) if number % 2 else (second, first)
+        if balanced:
+            begins, second_run = outer(f"{number}-1"), inner(f"{number}-2")
+            third_run, ends = inner(f"{number}-3"), outer(f"{number}-4")
+            ran = together(begins, ends), together(second_run, third_run)
         else:
-            other = second(f"{number}")
-            one = first(f"{number}")
+            ran = outer(f"{number}"), inner(f"{number}")
+        one, other = ran if number % 2 else ran[::-1]
         done.append(Pair(one, other))
         comparison = Comparison(tuple(done), pairs)
         say(

@@ -41,15 +41,15 @@ from penstock.spark.training import ensure_archive
 from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
 
 PAIRS = 5
-WARM_UPS = 2
-"""Runs of each side that do not count: Java still compiles in the first ten seconds."""
+WARM_UPS = 3
+"""Runs of each side that do not count: Java still compiles in the second."""
 TURNS = 3
 """Pairs of latencies, and turns of hops: each takes a quarter of a minute a side."""
 THROUGHPUT_LIMIT_S = 200.0
 LATENCY_LIMIT_S = 120.0
 """No more than the fewest pairs are run once so long has passed."""
-FILES = 320
-"""Enough for ten seconds a run: the same work takes a tenth more or less from one half second to the next. A
+FILES = 160
+"""Enough for some seconds a run, two of each side a pair: the machine's speed drifts by a third within minutes. A
 start takes a tenth of a second, and is told beside it."""
 RECORDS_A_FILE = 10_000
 FILES_A_BATCH = 8
@@ -141,6 +141,7 @@ def throughput(spark: Any, folder: Path) -> list[Figure]:
         pairs=PAIRS,
         warm_ups=WARM_UPS,
         limit_s=THROUGHPUT_LIMIT_S,
+        balanced=True,
     )
     records, what = FILES * RECORDS_A_FILE, "one-unit topology, throughput against hand-written"
     return [

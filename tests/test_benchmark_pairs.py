@@ -69,6 +69,24 @@ def test_disturbed_pairs_are_run_again_within_bounds(others: list[float], limit_
     assert log == (["a", "b", "b", "a"] * 3)[: 2 * runs]
 
 
+def test_a_balanced_pair_runs_one_side_around_the_other_so_that_a_steady_drift_favours_neither() -> None:
+    clock = iter(range(1, 100))
+    log: list[str] = []
+
+    def side(name: str) -> Side:
+        def run(_: str) -> Run:
+            log.append(name)
+            taken_s = 10.0 + next(clock)  # a machine that gets slower with every run
+            return Run(taken_s, Spent(taken_s, taken_s, 0.0))
+
+        return run
+
+    found = compare("test", "ab", side("a"), side("b"), pairs=3, warm_ups=0, limit_s=60.0, balanced=True)
+    assert "".join(log) == "abbabaababba"
+    assert [pair.ratio for pair in found.pairs] == [1.0, 1.0, 1.0]
+    assert found.pairs[0].first.spent.wall_s == 25.0
+
+
 def test_work_of_this_process_is_its_own_and_not_that_of_others() -> None:
     with watched() as watch:
         until_s = time.process_time() + 0.5
