@@ -152,6 +152,12 @@ def test_a_long_minimum_makes_a_short_peak_not_worth_a_lease():
     assert short.count > 12 == long.count
 
 
+def test_a_lead_time_longer_than_what_is_looked_ahead_is_no_error():
+    future = replace(a_future(load=30.0, backlog=500.0), lead_bins=90.0)
+    far = np.full((2, 3), 30.0)
+    assert more_instances(future, ABILITY, prices(1.0), 12, 50, TIMES_S, far, 0.5).count >= 12
+
+
 def test_what_is_needed_again_soon_is_kept():
     future = a_future(load=10.0, count=12)
     calm, rising = np.full((2, 3), 10.0), np.array([[10.0, 22.0, 22.0], [10.0, 22.0, 22.0]])

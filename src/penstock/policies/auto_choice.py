@@ -93,7 +93,8 @@ def more_instances(
     """The best number of instances from the present one up."""
     rescale_s = prices.rescale_bins * future.bin_s
     # No more than works a backlog off in some lead times: what is late already is not saved by haste.
-    served_first = math.ceil(future.lead_bins) + 1
+    # A lead time may be longer than what is looked ahead, where decisions follow each other fast.
+    served_first = min(math.ceil(future.lead_bins) + 1, future.ways_per_s.shape[1])
     backlog = _left_waiting(future, ability, served_first)
     usual = float(_usual(future)[served_first - 1])
     highest = float(future.ways_per_s[:, :served_first].max())
