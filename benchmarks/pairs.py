@@ -2,7 +2,8 @@
 
 Both sides are warmed up, then run in turns; which one goes first changes from pair to pair, so that a machine
 that gets slower or a Java that gets faster favours neither. A balanced pair runs each side twice, one
-around the other (a b b a), for a machine whose speed drifts within a pair as well. The answer is the median of the pairs' ratios.
+around the other (a b b a), for a machine whose speed drifts within a pair as well.
+The answer is the median of the pairs' ratios.
 The processor time of this process and its descendants stands beside it: that hardly moves when others take
 the processors, so the two ratios differ where a pair was disturbed. The one rule by which a pair is left
 out: others had more than `DISTURBED_RATIO` of the machine's processors during one of its runs. It is run

@@ -49,7 +49,7 @@ THROUGHPUT_LIMIT_S = 200.0
 LATENCY_LIMIT_S = 120.0
 """No more than the fewest pairs are run once so long has passed."""
 FILES = 160
-"""Enough for some seconds a run, two of each side a pair: the machine's speed drifts by a third within minutes. A
+"""Enough for some seconds a run, two of each side a pair: a machine's speed drifts by a third in minutes. A
 start takes a tenth of a second, and is told beside it."""
 RECORDS_A_FILE = 10_000
 FILES_A_BATCH = 8
