@@ -249,7 +249,7 @@ def test_somebody_outside_subscribes_reads_says_how_far_it_is_and_leaves(
     assert client.get(place).status_code == 409
     wrong = client.put(f"{BASE}/shop/streams/count/subscribers/office", json={})
     assert wrong.status_code == 409
-    assert "those of operators that another unit reads over files: read" in wrong.json()["errors"][0]
+    assert "those of operators that another unit reads: read" in wrong.json()["errors"][0]
 
 
 def test_a_look_up_is_given_further_versions_and_each_is_put_on_record(

@@ -48,3 +48,9 @@ def test_first_instances_are_not_wanted_again_after_some_were_stopped() -> None:
     assert started(view) >= 50
     stopped = (ScalingEvent(0.0, StopInstance.kind, "a", "a-1"),)
     assert started(replace(view, history=stopped)) == len(view.topology.units)
+
+
+def test_first_instances_that_were_lost_are_not_wanted_again_by_a_controller_that_comes_back() -> None:
+    view = large(3)
+    begun = tuple(ScalingEvent(0.0, StartInstance.kind, "a", f"a-{number}") for number in (1, 2, 3))
+    assert started(replace(view, history=begun)) == len(view.topology.units)

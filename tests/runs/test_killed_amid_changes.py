@@ -109,6 +109,17 @@ class SimulatedHosts:
     def provider(self, site: object) -> SimulatedHosts:
         return self
 
+    was_started = False
+
+    def start(self, wait: bool) -> None:
+        """They are there."""
+
+    def stop(self) -> None:
+        """They outlive a controller."""
+
+    def revive(self) -> bool:
+        return False
+
     def create(self, host: str, flavour: HostFlavour, now_s: float) -> None:
         self.world.hosts.setdefault(host, Host(host, self.site, flavour, HostState.UP, now_s, now_s))
 
@@ -214,7 +225,8 @@ class Stage:
         plan = self.place.plan()
         hosts = SimulatedHosts(self.world, plan.read_topology().sites[0].name)
         feed = SimulatedFeed(plan.name, plan.read_topology(), self.place.units)
-        run = Run(plan, self.place, hosts=cast(Any, hosts), feed=feed, clock=self.clock)
+        run = Run(plan, self.place, feed=feed, clock=self.clock)
+        run.clusters.own = {hosts.site: cast(Any, hosts)}
         run.drivers = run.plane._drivers = cast(Any, SimulatedDrivers(self.world, self.place))
         run.start()
         return run

@@ -144,6 +144,9 @@ class FilesChannel:
         """The folder in which those outside subscribe to an operator's records."""
         return self.root / producer
 
+    def topic(self, producer: str) -> None:
+        """None: an operator's records are files."""
+
     def _to_subscribers(
         self, producer: str, batch_id: int, writer: str, files: Sequence[Path], records: int
     ) -> None:

@@ -220,6 +220,10 @@ class RecordChannel(Protocol):
         """The folder in which those outside subscribe to an operator's records; None where they cannot."""
         ...
 
+    def topic(self, producer: str) -> str | None:
+        """What a server calls an operator's records; None where they are files."""
+        ...
+
     def is_outage(self, error: str) -> bool:
         """Whether an error says that what carries the records is away for a while: it is waited for."""
         ...

@@ -3,6 +3,7 @@ the next policy sees once the one before has planned."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -32,10 +33,13 @@ def housekeeping(view: View) -> tuple[Action, ...]:
     for host in view.deployment.hosts.values():
         if host.state is HostState.FAILED and not host.leaving:
             plan.release(host.id, "the host failed")
-    # Until a unit runs nothing but starts has happened; many of them take more than one decision.
+    # Until a unit runs nothing but starts has happened; many of them take more than one decision. Those that
+    # were started are not wanted again where they are gone: a controller that comes back knows nothing else.
     fresh = not view.windows and all(event.kind in BEGINNING for event in view.history)
+    begun = Counter(event.unit for event in view.history if event.kind == StartInstance.kind)
     for unit in view.topology.units_in_order:
-        least = max(1, unit.min_instances, unit.initial_instances if fresh else 0)
+        first = unit.initial_instances if fresh and begun[unit.name] < unit.initial_instances else 0
+        least = max(1, unit.min_instances, first)
         while plan.count(unit.name) < min(least, unit.max_instances):
             count = plan.count(unit.name)
             if not plan.start(unit.name, f"{counted(count, 'instance')}, {least} needed at least"):

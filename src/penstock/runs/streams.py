@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.channels.kafka import KafkaChannel
 from penstock.channels.registry import has_server
 from penstock.channels.subscriptions import (
     PREFIX,
@@ -60,7 +59,7 @@ def topic_of(place: RunFolder, operator: str, name: str) -> Topic | None:
         return None
     bootstrap = str(channel.options.get("bootstrap") or plan.bootstrap or "") or None
     made = Channels(topology, place.units, bootstrap or "127.0.0.1:1")[channel.name]
-    topic = made.topic(operator) if isinstance(made, KafkaChannel) else operator
+    topic = made.topic(operator) or operator
     return Topic(topic, f"{topic}.{PREFIX}{name}", bootstrap)
 
 
