@@ -8,13 +8,14 @@ from decimal import Decimal
 import pytest
 
 from penstock.errors import ClusterError
+from penstock.machine.processes import wait_until
 from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.topology.model import Choice, HostFlavour, LoopSettings, Operator, Sink, Site, Unit
 
 from .conftest import a_topology
-from .test_cluster_run import RunInProcess, Trickle, results
+from .test_cluster_run import PATIENCE_S, RunInProcess, Trickle, results
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -82,3 +83,20 @@ def test_a_unit_does_not_go_where_it_may_not_be(run):
         lambda: any("may be at private, not at cloud" in notice for notice in run.status().notices),
         "the move was refused",
     )
+
+
+def test_a_unit_is_moved_to_another_site_by_command_and_nothing_is_lost(run):
+    commands.put(run.place.commands, commands.Command("move-unit", "test", "open", to="private"))
+    # The next driver is made ready, then the unit drains: on a busy machine each takes a minute.
+    moved = wait_until(lambda: run.place.plan().places["open"] == "private", 2 * PATIENCE_S, poll_s=0.5)
+    assert moved, run.status()
+    count = len(results(run.folder))
+    run.wait(lambda: len(results(run.folder)) > count + 20, "records came out at the other site")
+    wanted = {"open": {("private", "127.0.1")}, "closed": {("private", "127.0.1")}}
+    run.wait(lambda: places(run) == wanted, "both were at the one site, and nothing was left at the other")
+    run.wait(
+        lambda: {host.site for host in run.status().hosts} == {"private"}, "the cloud's host was given back"
+    )
+    written = run.trickle.stop()
+    run.wait(lambda: len(results(run.folder)) >= written, "all records came out")
+    assert sorted(results(run.folder)) == [f"r{number:06d}" for number in range(written)]
