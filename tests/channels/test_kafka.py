@@ -6,12 +6,15 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 
 import pytest
 
 from penstock.channels.broker import Broker, listens
 from penstock.channels.envelope import identified
 from penstock.channels.kafka import KafkaChannel, KafkaOptions
+from penstock.channels.kafka_access import CLIENT_FILE
 from penstock.channels.kafka_jars import broker_jars
 from penstock.channels.kafka_offsets import KafkaConsumption, OffsetHistory
 from penstock.channels.model import FinishedBatch, Stream
@@ -345,3 +348,35 @@ def test_what_an_absent_subscriber_has_not_read_is_kept_within_its_bound(spark, 
     assert unsubscribe(channel.stream("upper"), "office")
     read_and_clean(range(40, 41), 3)
     assert earliest(spark, broker, topic) == 0, "who has left holds up nothing"
+
+
+def test_off_the_loopback_address_a_broker_speaks_tls_and_lets_in_who_has_its_client_file(
+    spark, broker, tmp_path
+):
+    folder = tmp_path / "elsewhere"
+    elsewhere = Broker(folder, find_java().executable, broker_jars(cache_folder("jars")), address="127.0.0.2")
+    try:
+        record = elsewhere.start()
+        assert record.bootstrap.startswith("127.0.0.2:")
+        file = folder / CLIENT_FILE
+        assert file.stat().st_mode & 0o077 == 0, "it holds the password"
+        certificate = re.search(r"certificates=(-+BEGIN.*END CERTIFICATE-+)", file.read_text())[1]
+        begin, body, end = re.match(r"(-+BEGIN CERTIFICATE-+) (.*) (-+END.*)", certificate).groups()
+        trusted = ssl.create_default_context(cadata="\n".join([begin, *body.split(), end]))
+        with (
+            socket.create_connection(("127.0.0.2", record.port), 10) as plain,
+            trusted.wrap_socket(plain, server_hostname="127.0.0.2") as wrapped,
+        ):
+            assert wrapped.version() in ("TLSv1.2", "TLSv1.3")
+
+        options = KafkaOptions(client_file=str(file))
+        channel = KafkaChannel(options, record.bootstrap, "far", 2, {STREAM.producer: (STREAM.consumer,)})
+        channel.prepare(spark, [STREAM])
+        channel.append(a_batch(spark, range(7)), [STREAM], 0, "me")
+        found = channel.read(spark, STREAM).writeStream.format("memory").queryName("far")
+        query = found.option("checkpointLocation", str(tmp_path / "check")).start()
+        query.processAllAvailable()
+        query.stop()
+        assert spark.table("far").count() == 7
+    finally:
+        elsewhere.stop()
