@@ -138,7 +138,7 @@ class Apart:
 
     def kill(self, site: str, what: str) -> None:
         """Kill the processes of a site's host whose command has these words, and nothing else."""
-        for folder in Path(f"/proc/{self.hosts[site].pid}/root/proc").iterdir():
+        for folder in self.hosts[site].file("/proc").iterdir():
             if folder.name.isdigit():
                 try:
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
