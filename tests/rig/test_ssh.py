@@ -16,9 +16,10 @@ import pytest
 from penstock.errors import ConfigurationError, NoCapacityError, UnauthorisedError
 from penstock.fleet.deployment import Host, HostState
 from penstock.machine.processes import wait_until
+from penstock.providers import cloud_api
 from penstock.providers.cloud import CloudProvider
 from penstock.providers.cloud_pauses import Pace
-from penstock.providers.joining import Joined, Membership
+from penstock.providers.joining import Joined, JoinScript, Membership
 from penstock.providers.ssh import SshApi, SshParameters, pooled
 from penstock.providers.surroundings import Surroundings
 from penstock.rig.availability import unavailable
@@ -55,10 +56,12 @@ class Lab:
     rig: Rig
     how: SshParameters
 
-    def provider(self, owner: str, **changed: object) -> CloudProvider:
+    def provider(
+        self, owner: str, joins_by: JoinScript | None = None, pace: Pace = QUICK, **changed: object
+    ) -> CloudProvider:
         how = replace(self.how, **changed)  # type: ignore[arg-type]
-        around = Surroundings(owner=owner, join_script=self.script, joined=self.joined)
-        return CloudProvider(SITE, SshApi(SITE, how, owner), around, QUICK)
+        around = Surroundings(owner=owner, join_script=joins_by or self.script, joined=self.joined)
+        return CloudProvider(SITE, SshApi(SITE, how, owner), around, pace)
 
     @staticmethod
     def script(host: str, cores: int, memory_mib: int, notices: str | None = None) -> str:
@@ -72,6 +75,14 @@ class Lab:
             if host["state"] == "up" and self.said(host["name"]) is not None:
                 found[host["address"]] = Joined(Membership.TAKES)
         return found
+
+    def at(self, address: str | None) -> str:
+        return next(str(host["name"]) for host in self.rig.status()["hosts"] if host["address"] == address)
+
+    def free(self) -> bool:
+        """Whether no machine that is on is under a lease."""
+        on = [host["name"] for host in self.rig.status()["hosts"] if host["state"] == "up"]
+        return not any(self.rig.get(name).file(LEASE).exists() for name in on)
 
     def said(self, name: str) -> str | None:
         file = self.rig.get(name).file(LEASE / "home/joined")
@@ -122,6 +133,13 @@ def until(
     return look()
 
 
+def leased(provider: CloudProvider, host: str) -> dict[str, Host]:
+    """Lease a host and wait until it is up."""
+    until(provider, {host}, lambda shown: provider.hosts(time.time()) is not None)
+    provider.create(host, FLAVOUR, time.time())
+    return until(provider, {host}, lambda shown: host in shown and shown[host].state is HostState.UP)
+
+
 def test_machines_are_claimed_joined_and_set_free(lab: Lab, provider: CloudProvider) -> None:
     until(provider, {"h1"}, lambda shown: provider.hosts(time.time()) is not None)
     provider.create("h1", FLAVOUR, time.time())
@@ -129,7 +147,7 @@ def test_machines_are_claimed_joined_and_set_free(lab: Lab, provider: CloudProvi
     shown = until(provider, {"h1"}, lambda shown: "h1" in shown and shown["h1"].state is HostState.UP)
     assert shown.keys() == {"h1"}
     address = shown["h1"].address
-    machine = next(host["name"] for host in lab.rig.status()["hosts"] if host["address"] == address)
+    machine = lab.at(address)
     assert lab.said(machine) == "h1 1 512\n"
     assert "sleep 1000" in lab.rig.get(machine).run("ps", "ax").stdout
 
@@ -165,21 +183,98 @@ def test_a_machine_is_switched_on_by_a_command_and_off_again(lab: Lab) -> None:
         stop_command=start.replace("DO", "kill"),
     )
     try:
-        until(provider, {"h1"}, lambda shown: provider.hosts(time.time()) is not None)
-        provider.create("h1", FLAVOUR, time.time())
-        until(provider, {"h1"}, lambda shown: "h1" in shown and shown["h1"].state is HostState.UP)
+        leased(provider, "h1")
     finally:
         provider.delete("h1", time.time())
         assert provider.close(60.0) == ()
     assert {h["name"]: h["state"] for h in lab.rig.status()["hosts"]}["m3"] == "off"
 
 
+def test_a_machine_is_woken_by_its_network_card(lab: Lab) -> None:
+    cards = {host["address"]: host["mac"] for host in lab.rig.status()["hosts"]}
+    (machine,) = lab.how.machines[2:]
+    how = replace(
+        lab.how,
+        machines=(f"{machine}#{cards[machine.partition('@')[2]]}",),
+        wake_address="10.77.1.255",
+        start_within_s=60.0,
+    )
+    api = SshApi(SITE, how, "run-6")
+    tags = {cloud_api.OWNER: "run-6", cloud_api.HOST: "h1", cloud_api.FLAVOUR: "mine"}
+    order = cloud_api.Order("h1", FLAVOUR, "a-token", tags, "sleep 1000")
+    with lab.rig.get("control").inside():  # from where its network is reached
+        api.create(order)
+    try:
+        assert lab.rig.get("m3").file(LEASE).exists()
+    finally:
+        lab.rig.kill("m3")
+
+
+@IN_FULL
+def test_a_lost_answer_leases_no_second_machine(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "lost"
+    cut_short = tmp_path / "ssh"
+    cut_short.write_text(
+        f'#!/bin/bash\n{shutil.which("ssh")} "$@"; code=$?\n'
+        f'if [[ "$*" == *mktemp* && ! -e {lost} ]]; then touch {lost}; exit 255; fi; exit $code\n'
+    )
+    cut_short.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    provider = lab.provider("run-7")
+    try:
+        leased(provider, "h1")
+        assert lost.exists()
+        assert [lab.said(name) is not None for name in ("m1", "m2")].count(True) == 1
+    finally:
+        provider.delete("h1", time.time())
+        assert provider.close(60.0) == ()
+    assert lab.free()
+
+
+@IN_FULL
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [("sleep 1000 & wait", "did not join"), ("echo no disk; exit 3", "has ended: no disk")],
+    ids=["never joins", "dies while it starts"],
+)
+def test_a_machine_that_does_not_become_a_host_is_told_and_set_free(lab: Lab, script: str, told: str) -> None:
+    provider = lab.provider("run-8", lambda *_: script, replace(QUICK, join_within_s=3.0))
+    try:
+        until(provider, {"h1"}, lambda shown: provider.hosts(time.time()) is not None)
+        provider.create("h1", FLAVOUR, time.time())
+        shown = until(provider, {"h1"}, lambda s: "h1" in s and s["h1"].state is HostState.FAILED)
+        assert told in str(shown["h1"].problem)
+        until(provider, {"h1"}, lambda _: lab.free())
+    finally:
+        provider.delete("h1", time.time())
+        assert provider.close(60.0) == ()
+
+
+@IN_FULL
+def test_a_machine_cut_off_for_a_minute_is_lost_and_set_free_when_it_is_back(lab: Lab) -> None:
+    provider = lab.provider("run-9")
+    try:
+        machine = lab.at(leased(provider, "h1")["h1"].address)
+        lab.rig.cut(machine)
+        cut_s = time.monotonic()
+        until(provider, {"h1"}, lambda s: "h1" not in s or s["h1"].state is HostState.FAILED)
+        provider.delete("h1", time.time())
+        leased(provider, "h2")
+        time.sleep(max(0.0, cut_s + 60.0 - time.monotonic()))
+        lab.rig.heal(machine)
+        until(provider, {"h2"}, lambda _: not lab.rig.get(machine).file(LEASE).exists())
+    finally:
+        provider.delete("h2", time.time())
+        assert provider.close(60.0) == ()
+    assert lab.free()
+
+
 @IN_FULL
 def test_what_a_killed_owner_left_is_found_and_given_back(lab: Lab) -> None:
     first = lab.provider("run-4")
-    until(first, {"h1"}, lambda shown: first.hosts(time.time()) is not None)
-    first.create("h1", FLAVOUR, time.time())
-    until(first, {"h1"}, lambda shown: "h1" in shown and shown["h1"].state is HostState.UP)
+    leased(first, "h1")
     first.close(0.0)  # its books are lost with it
     second = lab.provider("run-4")
     news: list[str] = []
@@ -192,10 +287,8 @@ def test_what_a_killed_owner_left_is_found_and_given_back(lab: Lab) -> None:
 
 @IN_FULL
 def test_a_machine_that_dies_is_lost_and_told(lab: Lab, provider: CloudProvider) -> None:
-    until(provider, {"h1"}, lambda shown: provider.hosts(time.time()) is not None)
-    provider.create("h1", FLAVOUR, time.time())
-    shown = until(provider, {"h1"}, lambda shown: "h1" in shown and shown["h1"].state is HostState.UP)
-    machine = next(h["name"] for h in lab.rig.status()["hosts"] if h["address"] == shown["h1"].address)
+    shown = leased(provider, "h1")
+    machine = lab.at(shown["h1"].address)
     lab.rig.kill(machine)
     try:
         until(provider, {"h1"}, lambda shown: "h1" not in shown or shown["h1"].state is HostState.FAILED)
