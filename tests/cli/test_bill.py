@@ -158,6 +158,8 @@ def test_csv_and_focus_have_a_line_for_each_hour_and_add_up(
         (["--by", "colour"], "expected --by out of run, unit"),
         (["--format", "pdf"], "expected --format out of table, csv, focus"),
         (["--topology", "none.yaml"], "expected the run's topology"),
+        (["--record", "none.csv"], "expected a provider's billing record"),
+        (["--record", "none.csv", "--format", "csv"], "expected --record with the table"),
     ],
 )
 def test_a_wrong_question_is_answered_in_words(
@@ -179,8 +181,7 @@ def test_a_bill_shows_the_list_prices_that_were_read_with_their_date(
     arguments = (str(a_run[0]), "--topology", str(file))
     assert "list of" not in shown(*arguments)
     listed(
-        site.name,
-        site.flavours,
+        site,
         lambda flavours: {f.name: (Decimal("0.25"), "EUR") for f in flavours},
         "a list",
         tmp_path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.errors import UnavailableError
-from penstock.providers.price_lists import aws_prices, google_prices, list_of
-from penstock.providers.prices import FRESH_S, azure_prices, known_prices, listed
+from penstock.errors import ConfigurationError, UnavailableError
+from penstock.providers.price_lists import PriceList, aws_prices, google_prices, list_of, with_list_prices
+from penstock.providers.prices import FRESH_S, Fetch, azure_prices, known_prices, listed
+from penstock.runs.known import known_names
+from penstock.topology.file import dump_topology, parse_topology
 from penstock.topology.model import Choice, HostFlavour, Site
 from tests.providers.fakes.price_list import FakeAwsPrices, FakeGooglePrices, FakePriceList
 from tests.providers.fakes.wire import serving
@@ -21,6 +24,10 @@ SIZES = ("Standard_D4s_v5", "Standard_D8s_v5")
 
 def flavours(*names: str, spot: bool = False) -> tuple[HostFlavour, ...]:
     return tuple(HostFlavour(name, 4.0, 16384, Decimal(1), spot=spot) for name in names)
+
+
+def a_site(name: str, flavours: tuple[HostFlavour, ...]) -> Site:
+    return Site(name, flavours=flavours)
 
 
 TOPOLOGY = """
@@ -46,7 +53,7 @@ def test_a_list_is_asked_for_once_a_day_and_kept_when_it_is_away(tmp_path: Path)
         fetch = azure_prices("westeurope", url=fake.url)
 
         def prices(now_s: float) -> dict[str, tuple[Decimal, float]]:
-            found = listed("cloud", flavours(*SIZES), fetch, fake.url, tmp_path, now_s)
+            found = listed(a_site("cloud", flavours(*SIZES)), fetch, fake.url, tmp_path, now_s)
             return {name: (price.per_hour, price.dated_s) for name, price in found.items()}
 
         first = prices(1000.0)
@@ -57,7 +64,7 @@ def test_a_list_is_asked_for_once_a_day_and_kept_when_it_is_away(tmp_path: Path)
         fake.cloud.away = True
         assert prices(1e9)[SIZES[0]] == (Decimal("0.23"), 1000.0 + FRESH_S), "as it was, with its date"
         with pytest.raises(UnavailableError, match="price list of site elsewhere"):
-            listed("elsewhere", flavours(*SIZES), fetch, fake.url, tmp_path, 1e9)
+            listed(a_site("elsewhere", flavours(*SIZES)), fetch, fake.url, tmp_path, 1e9)
 
 
 def test_spot_prices_are_others() -> None:
@@ -79,7 +86,61 @@ def test_the_command_shows_what_is_written_beside_the_list(tmp_path: Path) -> No
     assert "0.230000 EUR" in rows[SIZES[0]]
     assert "+8.7%" in rows[SIZES[0]]
     assert "list of 20" in rows[SIZES[0]]
-    assert "by hand" in rows["other"]
+    assert "not in the list" in rows["other"]
+
+
+def asked_at(url: str) -> Callable[[Site], PriceList | None]:
+    return lambda site: list_of(site, azure=url)
+
+
+def test_a_price_written_as_list_is_the_providers_and_stays_when_the_run_is_written_down(
+    tmp_path: Path,
+) -> None:
+    text = TOPOLOGY.replace("price: 0.25 EUR/h", "price: list")
+    topology = parse_topology(text, known=known_names())
+    assert parse_topology(dump_topology(topology)) == topology, "nobody is asked to read or write a file"
+    with serving(FakePriceList()) as fake:
+        priced = with_list_prices(topology, tmp_path, asked_at(fake.url))
+    (site,) = priced.sites
+    assert site.flavour("Standard_D4s_v5").price_per_btu == Decimal("0.23")
+    assert site.flavour("other").price_per_btu == Decimal("0.05"), "what is written by hand stays"
+    assert parse_topology(dump_topology(priced)) == priced
+    assert with_list_prices(topology, tmp_path, asked_at(fake.url)) == priced, "the list is away: as it was"
+    assert with_list_prices(priced, tmp_path / "empty", asked_at(fake.url)) is priced
+
+
+def test_two_sites_of_one_name_in_two_regions_have_two_lists(tmp_path: Path) -> None:
+    def fetch(price: str) -> Fetch:
+        return lambda flavours: {flavour.name: (Decimal(price), "EUR") for flavour in flavours}
+
+    here, there = (
+        Site("cloud", Choice("azure", {"region": region}), flavours=flavours(SIZES[0]))
+        for region in ("westeurope", "eastus")
+    )
+    listed(here, fetch("0.23"), "list", tmp_path, 5.0)
+    assert listed(there, fetch("0.19"), "list", tmp_path, 6.0)[SIZES[0]].per_hour == Decimal("0.19")
+    assert known_prices(here, tmp_path)[SIZES[0]].per_hour == Decimal("0.23")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TOPOLOGY.replace("price: 0.05 EUR/h", "price: list"), '"other" is not in'),
+        ("{name: n, sources: {s: {}}, operators: {o: {inputs: [s]}}, sites: {lab: {provider: simulated, "
+         "flavours: {f: {cores: 1, memory: 1 GiB, price: list}}}}}", "simulated has no price list"),
+    ],
+)  # fmt: skip
+def test_a_list_without_the_price_is_told(text: str, message: str, tmp_path: Path) -> None:
+    topology = parse_topology(text, known=known_names())
+    with serving(FakePriceList()) as fake, pytest.raises(ConfigurationError, match=message):
+        with_list_prices(topology, tmp_path, asked_at(fake.url))
+
+
+def test_a_list_in_another_currency_is_told(tmp_path: Path) -> None:
+    dollars = PriceList("a list", lambda flavours: {f.name: (Decimal(1), "USD") for f in flavours})
+    topology = parse_topology(TOPOLOGY.replace("price: 0.25 EUR/h", "price: list"), known=known_names())
+    with pytest.raises(ConfigurationError, match="prices in EUR, and in USD in the provider's list"):
+        with_list_prices(topology, tmp_path, lambda site: dollars)
 
 
 def test_a_flavour_that_becomes_spot_is_asked_for_anew(tmp_path: Path) -> None:
@@ -87,9 +148,10 @@ def test_a_flavour_that_becomes_spot_is_asked_for_anew(tmp_path: Path) -> None:
         fetch = azure_prices("westeurope", url=fake.url)
         for spot, price in ((False, "0.23"), (True, "0.046")):
             wanted = flavours(SIZES[0], spot=spot)
-            found = listed("cloud", wanted, fetch, fake.url, tmp_path, 5.0)
+            site = a_site("cloud", wanted)
+            found = listed(site, fetch, fake.url, tmp_path, 5.0)
             assert found[SIZES[0]].per_hour == Decimal(price)
-            assert known_prices("cloud", wanted, tmp_path) == found
+            assert known_prices(site, tmp_path) == found
 
 
 def test_ec2_is_asked_for_on_demand_and_for_spot_prices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +185,9 @@ def test_ec2_without_an_answer_leaves_the_prices_as_they_were(
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "of-a-fake")
         wanted, fetch = flavours("t3.small"), aws_prices("eu-west-1")
-        first = listed("ireland", wanted, fetch, "list", tmp_path, 5.0)
+        first = listed(a_site("ireland", wanted), fetch, "list", tmp_path, 5.0)
         fake.cloud.away = True
-        assert listed("ireland", wanted, fetch, "list", tmp_path, 5.0 + FRESH_S) == first
+        assert listed(a_site("ireland", wanted), fetch, "list", tmp_path, 5.0 + FRESH_S) == first
 
 
 def test_google_adds_up_the_price_of_cores_and_memory() -> None:

@@ -181,6 +181,12 @@ def test_state_and_results_of_leased_hosts_need_storage(
     assert told or found == []
 
 
+def test_what_no_plan_can_be_made_of_is_among_the_reasons() -> None:
+    text = LEASED.format(stateful="no", sink="a:keep", storage="", aws=AWS)
+    (found,) = not_runnable(parse_topology(text.replace(', schema: "value STRING"', "")))
+    assert "its columns must be declared" in found
+
+
 @pytest.mark.parametrize(
     ("channel", "master", "message"),
     [

@@ -22,12 +22,11 @@ from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.machine.processes import log_tail
 from penstock.runs import commands
 from penstock.runs.applying import StaleError, applied, require_running
+from penstock.runs.assembly import parse
 from penstock.runs.changes import preview
 from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
-from penstock.runs.known import known_names
 from penstock.spark.drivers import Drivers
-from penstock.topology.file import parse_topology
 
 LARGEST = 1 << 20
 """Bytes a request may have."""
@@ -228,7 +227,7 @@ def _command(told: answers.Told) -> commands.Command:
 
 def _checked(text: str) -> Any:
     """The topology of a text; every mistake in it is told."""
-    return parse_topology(text, known=known_names())
+    return parse(text)
 
 
 def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:

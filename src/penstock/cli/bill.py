@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -49,6 +49,9 @@ def bill(
         raise ConfigurationError(f"expected --by out of {', '.join(COLUMNS)}, got {by!r}")
     if form not in FORMATS:
         raise ConfigurationError(f"expected --format out of {', '.join(FORMATS)}, got {form!r}")
+    if record is not None and form != "table":
+        raise ConfigurationError(f"expected --record with the table, got it with --format {form}")
+    recorded = None if record is None else _recorded(record)
     found, lists = Bill(()), dict[str, None]()
     for run in runs:
         more, known = _of_run(run, topology, operators="operator" in keys)
@@ -62,8 +65,8 @@ def bill(
         _print(found, keys)
         for line in lists:
             open_console().print(line, markup=False)
-        if record is not None:
-            _compare(found, record)
+        if record is not None and recorded is not None:
+            _compare(found, recorded, record.name)
 
 
 def _of_run(run: Path, given: Path | None, *, operators: bool) -> tuple[Bill, Topology | None]:
@@ -83,7 +86,7 @@ def _list_prices(found: Bill, topology: Topology | None) -> list[str]:
     lines = []
     billed = {(line.site, line.flavour): line for line in found.lines}
     for site in topology.sites if topology is not None else ():
-        for price in known_prices(site.name, site.flavours, cache_folder()).values():
+        for price in known_prices(site, cache_folder()).values():
             line = billed.get((site.name, price.flavour))
             if line is not None:
                 lines.append(
@@ -125,11 +128,10 @@ def _print(found: Bill, keys: Sequence[str]) -> None:
         )
 
 
-def _compare(found: Bill, file: Path) -> None:
+def _compare(found: Bill, theirs: Mapping[str, Decimal], name_of_record: str) -> None:
     """The difference to a provider's own billing record, by host."""
-    theirs = _recorded(file)
     ours = {key[0]: cost for key, cost in found.by("host").items()}
-    table = Table(title=f"against {file.name}", title_justify="left")
+    table = Table(title=f"against {name_of_record}", title_justify="left")
     for name in ("host", "bill", "provider", "difference"):
         table.add_column(name, justify="left" if name == "host" else "right")
     zero = Decimal(0)
@@ -147,6 +149,8 @@ def _compare(found: Bill, file: Path) -> None:
 def _recorded(file: Path) -> dict[str, Decimal]:
     """What a FOCUS file bills, by our hosts' names: from their tag, or the resource's name."""
     found: dict[str, Decimal] = {}
+    if not file.is_file():
+        raise ConfigurationError(f"expected a provider's billing record, a FOCUS file, got {file}")
     with file.open(newline="") as source:
         reader = csv.DictReader(source)
         if "BilledCost" not in (reader.fieldnames or ()):

@@ -15,7 +15,8 @@ from penstock.errors import ClusterError, ProviderError
 from penstock.machine.folders import cache_folder
 from penstock.providers.price_lists import GOOGLE, list_of
 from penstock.providers.prices import AZURE, ListPrice, listed
-from penstock.runs.assembly import load
+from penstock.runs.known import known_names
+from penstock.topology.file import load_topology
 from penstock.topology.model import HostFlavour, Site
 
 
@@ -31,38 +32,34 @@ def prices(
 
     Azure's list is public; Amazon's and Google's are asked with the credentials their SDKs find.
     """
-    topology = load(file)
+    topology = load_topology(file, known_names())
     table = Table(title=f"{topology.name}: prices an hour", title_justify="left")
     for name in ("site", "flavour", "written", "list", "difference", "of"):
         table.add_column(name, justify="right" if name in ("written", "list", "difference") else "left")
     console = open_console()
     for site in topology.sites:
         found: dict[str, ListPrice] = {}
-        has_list = True
+        missing = "not in the list"
         try:
             prices = list_of(site, azure=azure, google=google)
-            has_list = prices is not None
-            if prices is not None:
-                found = listed(
-                    site.name,
-                    site.flavours,
-                    prices.fetch,
-                    prices.source,
-                    cache or cache_folder(),
-                    time.time(),
-                )
+            if prices is None:
+                missing = f"by hand: {site.provider.name} has no price list"
+            else:
+                found = listed(site, prices.fetch, prices.source, cache or cache_folder(), time.time())
         except (ProviderError, ClusterError) as error:
+            missing = "the list cannot be had"
             console.print(str(error), style="yellow", markup=False)
         for flavour in site.flavours:
-            table.add_row(*_row(site, flavour, found.get(flavour.name), has_list=has_list))
+            table.add_row(*_row(site, flavour, found.get(flavour.name), missing))
     console.print(table)
 
 
-def _row(site: Site, flavour: HostFlavour, price: ListPrice | None, *, has_list: bool) -> tuple[str, ...]:
+def _row(site: Site, flavour: HostFlavour, price: ListPrice | None, missing: str) -> tuple[str, ...]:
     ours = flavour.price_per_btu * Decimal(3600) / Decimal(str(site.btu_s))
-    shown = (site.name, flavour.name, f"{ours:.6f} {site.currency}".rstrip())
+    written = "list" if flavour.listed else f"{ours:.6f} {site.currency}".rstrip()
+    shown = (site.name, flavour.name, written)
     if price is None:
-        missing = "by hand" if has_list else f"by hand: {site.provider.name} has no price list"
         return (*shown, "", "", missing)
-    difference = f"{float(ours / price.per_hour) - 1:+.1%}" if price.per_hour else ""
+    known = price.per_hour and not flavour.listed
+    difference = f"{float(ours / price.per_hour) - 1:+.1%}" if known else ""
     return (*shown, f"{price.per_hour:.6f} {price.currency}", difference, f"list of {price.day}")

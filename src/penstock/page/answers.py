@@ -17,9 +17,8 @@ from penstock.page.live import LiveFeed
 from penstock.page.shown import Shown
 from penstock.runs import commands
 from penstock.runs.applying import applied
+from penstock.runs.assembly import parse
 from penstock.runs.changes import Preview, preview
-from penstock.runs.known import known_names
-from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
 BY = "the page"
@@ -145,7 +144,7 @@ class Answers:
 
 def _wanted(said: Mapping[str, Any]) -> Topology:
     """The topology of a text; every mistake in it is told."""
-    return parse_topology(str(said.get("topology", "")), known=known_names())
+    return parse(str(said.get("topology", "")))
 
 
 def _change(revision: int, found: Preview) -> dict[str, Any]:

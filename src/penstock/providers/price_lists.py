@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from penstock.errors import UnauthorisedError, UnavailableError
+from penstock.errors import ConfigurationError, UnauthorisedError, UnavailableError
+from penstock.machine.folders import cache_folder
 from penstock.providers.aws import AwsApi, AwsParameters
 from penstock.providers.azure import AzureParameters
 from penstock.providers.cloud_api import error_of, sdk
 from penstock.providers.gcp import GcpParameters
-from penstock.providers.prices import AZURE, Fetch, azure_prices
+from penstock.providers.prices import AZURE, CURRENCY, Fetch, azure_prices, listed
 from penstock.providers.registry import provider_parameters
-from penstock.topology.model import HostFlavour, Site
+from penstock.topology.model import HostFlavour, Site, Topology
 
 AWS = "EC2's price list"
 """It is asked for over boto3, which knows where it is (AWS_ENDPOINT_URL_PRICING says otherwise)."""
@@ -41,7 +44,7 @@ class PriceList:
 
 def list_of(site: Site, *, azure: str = AZURE, google: str = GOOGLE) -> PriceList | None:
     """The price list of a site's provider; None where it has none."""
-    parameters, currency = provider_parameters(site.provider), site.currency or "USD"
+    parameters, currency = provider_parameters(site.provider), site.currency or CURRENCY
     if isinstance(parameters, AzureParameters):
         return PriceList(azure, azure_prices(parameters.region, currency=currency, url=azure))
     if isinstance(parameters, AwsParameters):
@@ -50,6 +53,56 @@ def list_of(site: Site, *, azure: str = AZURE, google: str = GOOGLE) -> PriceLis
         region = parameters.zone.rpartition("-")[0]
         return PriceList(google, google_prices(region, currency=currency, url=google))
     return None
+
+
+def with_list_prices(
+    topology: Topology,
+    cache: Path | None = None,
+    price_list: Callable[[Site], PriceList | None] = list_of,
+) -> Topology:
+    """A topology whose flavours all have a price: those written as `list` get the one of today's list.
+
+    ConfigurationError where the provider has no list or the flavour is not on it; UnavailableError where it
+    cannot be had, and was not within reach before.
+    """
+    if not any(flavour.listed for site in topology.sites for flavour in site.flavours):
+        return topology
+    sites = tuple(_priced(site, cache or cache_folder(), price_list(site)) for site in topology.sites)
+    currencies = sorted({site.currency for site in sites if site.currency})
+    if len(currencies) > 1:
+        raise ConfigurationError(
+            f"prices in {' and '.join(currencies)}; expected one currency: write `currency` at each site"
+        )
+    return replace(topology, sites=sites)
+
+
+def _priced(site: Site, cache: Path, prices: PriceList | None) -> Site:
+    wanted = [flavour for flavour in site.flavours if flavour.listed]
+    if not wanted:
+        return site
+    if prices is None:
+        raise ConfigurationError(
+            f'site "{site.name}": {site.provider.name} has no price list; write the price of '
+            f'"{wanted[0].name}", such as "0.10 USD/h"'
+        )
+    known = listed(site, prices.fetch, prices.source, cache, time.time())
+    missing = [flavour.name for flavour in wanted if flavour.name not in known]
+    if missing:
+        raise ConfigurationError(
+            f'site "{site.name}": "{missing[0]}" is not in {prices.source}; write its price, or its `type`'
+        )
+    currency = known[wanted[0].name].currency
+    if site.currency not in ("", currency):
+        raise ConfigurationError(
+            f'site "{site.name}": prices in {site.currency}, and in {currency} in the provider\'s list; '
+            f"expected one"
+        )
+    hours = Decimal(str(site.btu_s)) / 3600
+    flavours = tuple(
+        replace(f, price_per_btu=known[f.name].per_hour * hours, listed=False) if f.listed else f
+        for f in site.flavours
+    )
+    return replace(site, flavours=flavours, currency=currency)
 
 
 def aws_prices(region: str) -> Fetch:
@@ -108,7 +161,7 @@ def _aws_spot(session: Any, flavour: HostFlavour) -> Decimal | None:
     return max((Decimal(one["SpotPrice"]) for one in AwsApi.said(asked)["SpotPriceHistory"]), default=None)
 
 
-def google_prices(region: str, *, currency: str = "USD", url: str = GOOGLE, session: Any = None) -> Fetch:
+def google_prices(region: str, *, currency: str = CURRENCY, url: str = GOOGLE, session: Any = None) -> Fetch:
     """Asks Google's catalogue: what the cores and the memory of each machine type cost in a region.
 
     `session` asks with credentials; by default with those of Google's own chain.

@@ -1,11 +1,12 @@
 """Providers' own price lists: fetched, kept for a day with their date, and shown beside what is written.
 
-Prices that count are those of the topology file: a list is what they are held against (`penstock prices`).
-A list that cannot be had now is shown as it was, with its date.
+A price that counts is the topology file's, held against the list by `penstock prices`, or the list's own
+where the file says `list`. A list that cannot be had now is taken as it was, with its date.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.parse
 import urllib.request
@@ -18,10 +19,12 @@ from typing import Any
 
 from penstock.errors import ProviderError, UnavailableError
 from penstock.machine.files import written
-from penstock.topology.model import HostFlavour
+from penstock.topology.model import HostFlavour, Site
 
 FRESH_S = 86_400.0
 """How long a list is taken as it was read."""
+CURRENCY = "USD"
+"""What prices are asked for in where a site names no currency."""
 AZURE = "https://prices.azure.com/api/retail/prices"
 """Azure's public price list."""
 
@@ -52,23 +55,20 @@ An OSError or a ProviderError says that it cannot be asked now.
 """
 
 
-def listed(
-    site: str, flavours: Sequence[HostFlavour], fetch: Fetch, source: str, cache: Path, now_s: float
-) -> dict[str, ListPrice]:
+def listed(site: Site, fetch: Fetch, source: str, cache: Path, now_s: float) -> dict[str, ListPrice]:
     """The list prices of a site's flavours: from the cache while it is fresh, else asked for.
 
     Where the provider cannot be asked, the cache as it is; UnavailableError where there is none.
     """
-    known = {
-        name: price for name, price in known_prices(site, flavours, cache).items() if price.source == source
-    }
+    flavours = site.flavours
+    known = {name: price for name, price in known_prices(site, cache).items() if price.source == source}
     if all(f.name in known and now_s - known[f.name].dated_s < FRESH_S for f in flavours):
         return known
     try:
         found = fetch(flavours)
     except (OSError, ProviderError) as error:
         if not known:
-            raise UnavailableError(f"the price list of site {site} cannot be had: {error}") from error
+            raise UnavailableError(f"the price list of site {site.name} cannot be had: {error}") from error
         return known
     prices = {
         f.name: ListPrice(f.name, *found[f.name], now_s, source, _offer(f))
@@ -81,17 +81,20 @@ def listed(
     return prices
 
 
-def _file(site: str, cache: Path) -> Path:
-    return cache / f"prices-{urllib.parse.quote(site, safe='')}.json"
+def _file(site: Site, cache: Path) -> Path:
+    """A file for each place that prices are asked of: two topologies may both have a site of this name."""
+    place = [site.provider.name, dict(site.provider.parameters), site.currency or CURRENCY]
+    number = hashlib.sha256(json.dumps(place, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return cache / f"prices-{urllib.parse.quote(site.name, safe='')}-{number}.json"
 
 
 def _offer(flavour: HostFlavour) -> str:
     return f"{flavour.machine_type} spot" if flavour.spot else flavour.machine_type
 
 
-def known_prices(site: str, flavours: Sequence[HostFlavour], cache: Path) -> dict[str, ListPrice]:
+def known_prices(site: Site, cache: Path) -> dict[str, ListPrice]:
     """The list prices of a site's flavours as they were last read, by flavour; nobody is asked."""
-    offers = {flavour.name: _offer(flavour) for flavour in flavours}
+    offers = {flavour.name: _offer(flavour) for flavour in site.flavours}
     try:
         rows = json.loads(_file(site, cache).read_text())
     except (OSError, ValueError):
@@ -100,7 +103,7 @@ def known_prices(site: str, flavours: Sequence[HostFlavour], cache: Path) -> dic
     return {price.flavour: price for price in known if offers.get(price.flavour) == price.offer}
 
 
-def azure_prices(region: str, *, currency: str = "USD", url: str = AZURE) -> Fetch:
+def azure_prices(region: str, *, currency: str = CURRENCY, url: str = AZURE) -> Fetch:
     """Asks Azure's public list, which needs no credentials, for Linux machines of a region."""
 
     def fetch(flavours: Sequence[HostFlavour]) -> dict[str, tuple[Decimal, str]]:

@@ -12,15 +12,24 @@ from pathlib import Path
 
 from penstock.controller.budgeting import LatencyBudgeting
 from penstock.errors import ConfigurationError
+from penstock.providers.price_lists import with_list_prices
 from penstock.runs.known import known_names
-from penstock.topology.file import load_topology
+from penstock.topology.file import load_topology, parse_topology
 from penstock.topology.model import Choice, HostFlavour, Topology
 from penstock.workload.registry import make_workload
 
 
 def load(path: str | Path) -> Topology:
-    """Read a topology file and check every name in it; TopologyError lists all mistakes."""
-    return load_topology(path, known_names())
+    """Read a topology file and check every name in it; TopologyError lists all mistakes.
+
+    Prices that are written as `list` are read from their providers' own lists.
+    """
+    return with_list_prices(load_topology(path, known_names()))
+
+
+def parse(text: str) -> Topology:
+    """The same of a text, as the page and the API are sent one."""
+    return with_list_prices(parse_topology(text, known=known_names()))
 
 
 def with_choices(

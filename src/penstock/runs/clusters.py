@@ -196,22 +196,29 @@ def not_runnable(
     for site in topology.sites if not found else ():
         if sites is not None and site.name not in sites:
             continue
-        if site.master is None:
-            found += _on_other_hosts(topology, site, folder)
-            continue
         try:
-            make_manager(site)
-        except ConfigurationError as error:
-            found.append(f"site {site.name}: {error}")
-        found += _own_brokers(topology, site)
-        problem = storage_problem(site)
-        if problem is not None:
-            found.append(f"site {site.name}: {problem}")
-        elif remote_storage(site) is not None:
-            found += _on_this_disk(topology, site)
-        else:
-            found += _not_below(topology, site, folder)
-    return found
+            found += _not_at(topology, site, folder)
+        except ConfigurationError as error:  # a unit that no plan can be made of, wherever it is
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _not_at(topology: Topology, site: Site, folder: Path | None) -> list[str]:
+    """Why a site cannot be used as it is written."""
+    if site.master is None:
+        return _on_other_hosts(topology, site, folder)
+    found = []
+    try:
+        make_manager(site)
+    except ConfigurationError as error:
+        found.append(f"site {site.name}: {error}")
+    found += _own_brokers(topology, site)
+    problem = storage_problem(site)
+    if problem is not None:
+        return [*found, f"site {site.name}: {problem}"]
+    if remote_storage(site) is not None:
+        return [*found, *_on_this_disk(topology, site)]
+    return [*found, *_not_below(topology, site, folder)]
 
 
 def _on_other_hosts(topology: Topology, site: Site, folder: Path | None) -> list[str]:

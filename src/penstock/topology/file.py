@@ -19,7 +19,7 @@ from yaml.nodes import Node
 from penstock import quantities
 from penstock.errors import ConfigurationError, Mistake, TopologyError
 from penstock.topology.findings import sorted_mistakes
-from penstock.topology.forms import AMOUNT, BLACKOUT, DISTANCES, DURATION, MEMORY
+from penstock.topology.forms import AMOUNT, BLACKOUT, DISTANCES, DURATION, LISTED_PRICE, MEMORY
 from penstock.topology.grammar import (
     GRAMMAR,
     LATENCY_BOUND_KEYS,
@@ -269,7 +269,7 @@ def _flavour_fields(flavour: HostFlavour) -> dict[str, Any]:
     written: dict[str, Any] = {
         "cores": flavour.cores,
         "memory": memory_text(flavour.memory_mib),
-        "price": f"{flavour.price_per_btu}/BTU",
+        "price": LISTED_PRICE if flavour.listed else f"{flavour.price_per_btu}/BTU",
     }
     if flavour.max_hosts is not None:
         written["max_hosts"] = flavour.max_hosts

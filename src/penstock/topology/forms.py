@@ -21,6 +21,9 @@ from penstock.topology.findings import Path
 from penstock.topology.model import Choice
 from penstock.topology.reading import REFUSED, Form, Reader, RefusedError, is_nothing, scalar_text
 
+LISTED_PRICE = "list"
+"""Stands for a price that is read from the provider's own list."""
+
 
 def _quantity(words: str, parse: Callable[[object], Any], expected: str) -> Form:
     """A form read by penstock.quantities."""
@@ -215,8 +218,10 @@ DURATION = _quantity(
 MEMORY = _quantity('memory: "512 MiB", "2 GiB"', quantities.memory_mib, 'an amount of memory such as "2 GiB"')
 RATIO = _quantity('a ratio: 0.5, "50 %"', quantities.ratio, 'a ratio such as 0.5 or "50 %"')
 NUMBER = _quantity("a number: 2, 0.5", _plain_number, "a number such as 2 or 0.5")
-PRICE = _quantity(
-    'a price: "0.10 USD/h", or 6 for each billing time unit', quantities.price, 'a price such as "0.10 USD/h"'
+WRITTEN_PRICE = _quantity("a price", quantities.price, 'a price such as "0.10 USD/h"')
+PRICE = Form(
+    'a price: "0.10 USD/h", 6 for each billing time unit, or `list`: the provider\'s own',
+    lambda reader, node, path: None if node.value == LISTED_PRICE else WRITTEN_PRICE.read(reader, node, path),
 )
 AMOUNT = _quantity('an amount: 0.0001, "0.0001 USD"', _amount, "an amount of money such as 0.0001")
 WHOLE = Form("a whole number", _read_whole)

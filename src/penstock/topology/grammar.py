@@ -6,6 +6,7 @@ The reader, its error messages, the writer and docs/topology-file.md all follow 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 from yaml.nodes import MappingNode, Node, SequenceNode
@@ -314,18 +315,19 @@ def _flavours(
                 )
         if missing:
             continue
-        price: quantities.Price = found["price"]
-        if price.currency and price.currency not in currencies:
+        price: quantities.Price | None = found["price"]
+        if price is not None and price.currency and price.currency not in currencies:
             currencies.append(price.currency)
         flavours.append(
             HostFlavour(
                 found["name"],
                 found["cores"],
                 found["memory_mib"],
-                price.for_span(btu_s),
+                Decimal(0) if price is None else price.for_span(btu_s),
                 found.get("max_hosts"),
                 found.get("type"),
                 found.get("spot", False),
+                listed=price is None,
             )
         )
     return tuple(flavours), currencies

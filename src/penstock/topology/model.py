@@ -153,6 +153,8 @@ class HostFlavour:
     """The provider's own name for it; None means that it is the flavour's."""
     spot: bool = False
     """Whether it is bought as what nobody else wants: cheaper, and taken away at short notice."""
+    listed: bool = False
+    """Whether its price is to be read from the provider's own list; until then it is 0."""
 
     @property
     def machine_type(self) -> str:
