@@ -10,6 +10,7 @@ import typer
 
 from penstock.errors import ConfigurationError
 from penstock.quantities import duration_s
+from penstock.spark.gateway.plugin import plugin_jar
 from penstock.spark.session import wrapping
 from penstock.spark.session.attach import check_choices
 
@@ -33,10 +34,19 @@ def attach(
         bool,
         typer.Option("--file", help="Print the file that stands in front of the script in spark-submit."),
     ] = False,
+    plugin: Annotated[
+        bool,
+        typer.Option(
+            "--plugin", help="Print the jar for --jars; set spark.plugins to penstock.AttachPlugin."
+        ),
+    ] = False,
 ) -> None:
     """Run a Structured Streaming job, unchanged, with every session it starts made elastic."""
     if file:
         typer.echo(wrapping.__file__)
+        return
+    if plugin:
+        typer.echo(plugin_jar())
         return
     if script is None or not script.is_file():
         raise ConfigurationError(f"expected the Python file of a job, got {script or 'nothing'}")

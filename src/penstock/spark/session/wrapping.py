@@ -23,6 +23,8 @@ from penstock.spark.gateway.session import session_facts, setting
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.spark.session.attach import Attached
+
 LOG = logging.getLogger("penstock.attach")
 
 SETTINGS: Mapping[str, tuple[str, type]] = {
@@ -56,7 +58,7 @@ def attach_to_sessions(options: Mapping[str, Any]) -> None:
             application = session_facts(spark).application_id
             if application not in attached:
                 attached.add(application)
-                _attach(spark, options)
+                attach_by_settings(spark, options)
         except Exception:
             LOG.exception("could not attach; the job goes on without")
         return spark
@@ -64,7 +66,8 @@ def attach_to_sessions(options: Mapping[str, Any]) -> None:
     builder.getOrCreate = get_or_create
 
 
-def _attach(spark: SparkSession, options: Mapping[str, Any]) -> None:
+def attach_by_settings(spark: SparkSession, options: Mapping[str, Any]) -> Attached:
+    """Attach to a session with these choices, where its settings do not say otherwise."""
     from penstock.spark.session.attach import attach
 
     given = dict(options)
@@ -72,7 +75,7 @@ def _attach(spark: SparkSession, options: Mapping[str, Any]) -> None:
         text = setting(spark, key, "")
         if text:
             given[name] = read(text)
-    attach(spark, **given)
+    return attach(spark, **given)
 
 
 def run_attached(script: Path, arguments: Sequence[str], options: Mapping[str, Any]) -> None:
