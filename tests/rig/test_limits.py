@@ -50,7 +50,7 @@ def executor_on(host: RigHost, number: str, program: str, folder: Path) -> Execu
 
 def read(executors: list[Executor]) -> dict[str, float]:
     """CPU ratios over a second, once all of them are seen."""
-    processes = ExecutorProcesses(APPLICATION, 1, 512)
+    processes = ExecutorProcesses(APPLICATION, 512)
 
     def all_seen() -> bool:
         processes._unseen.clear()

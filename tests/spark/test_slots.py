@@ -37,7 +37,9 @@ def test_a_running_executor_takes_more_tasks_at_once_and_then_fewer(spark: Any) 
     slots.bring_to({executor.id: 2}, present)  # saying it again changes nothing
     most_at_once(spark, 3)  # Python starts a worker for each further slot
     assert most_at_once(spark, 6) == 3
+    control.further_cores = slots.cores
+    assert [e.cores for e in control.executors()] == [executor.cores + 2], "what it can have grew with it"
     slots.bring_to({}, present)
     assert most_at_once(spark, 4) == 1
     (same,) = control.executors()
-    assert same.id == executor.id, "nothing was started"
+    assert (same.id, same.cores) == (executor.id, executor.cores), "nothing was started"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,8 @@ class ExecutorControl:
     """How long a retiring executor may finish its tasks before it is killed."""
     target: int | None = None
     """The wanted number of executors, as last said; None before the first time."""
+    further_cores: Mapping[str, int] = field(default_factory=dict)
+    """Cores that executors have beyond those Spark knows of, by id (`ExecutorSlots.cores`)."""
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
     _last: tuple[frozenset[str], tuple[Executor, ...]] | None = None
     _said_s: float = -SAY_AGAIN_S
@@ -228,7 +230,11 @@ class ExecutorControl:
 
     def executors(self) -> tuple[Executor, ...]:
         """Registered executors that live, retiring ones too, oldest first; the driver is not one."""
-        return self._driver.listed()
+        further = self.further_cores
+        return tuple(
+            replace(executor, cores=executor.cores + further.get(executor.id, 0))
+            for executor in self._driver.listed()
+        )
 
     def present(self) -> tuple[Executor, ...]:
         """The same executors as at the last look, where none came or went: quick; else a new look."""

@@ -34,16 +34,21 @@ class ExecutorSlots:
         self._spark = spark
         self.given: dict[str, int] = {}
         """Slots beyond their own that executors have now, by id."""
+        self.cores: dict[str, int] = {}
+        """The cores that go with them. Always the same dictionary: an `ExecutorControl` may hold on to it."""
         self._message: Any = None
 
     def bring_to(self, beyond: Mapping[str, int], present: frozenset[str], cores_a_slot: int = 1) -> None:
         """Give these executors, by id, so many slots beyond their own; the others of those present none."""
         self.given = {name: number for name, number in self.given.items() if name in present}
+        for gone in self.cores.keys() - present:
+            del self.cores[gone]
         for name in present:
             missing = beyond.get(name, 0) - self.given.get(name, 0)
             if missing:
                 self._say(name, missing * cores_a_slot)
                 self.given[name] = beyond.get(name, 0)
+                self.cores[name] = self.given[name] * cores_a_slot
 
     def _say(self, executor: str, cores: int) -> None:
         backend = java_context(self._spark).schedulerBackend()

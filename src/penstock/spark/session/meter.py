@@ -94,12 +94,11 @@ class SessionMeter:
         self._triggers: dict[str, Trigger] = {}
         self._previous: dict[str, Batch] = {}
         self._task_time_s: dict[str, float] = {}
-        self._cores = int(setting(spark, "spark.executor.cores", "1"))
         self._slots = 0
         heap_mib = size_mib(setting(spark, "spark.executor.memory", "1g"))
         self._processes = ExecutorProcesses(
             # Spark's own allowance for what is outside the heap: a tenth, at least 384 MiB.
-            session_facts(spark).application_id, self._cores, heap_mib + max(384, heap_mib // 10)
+            session_facts(spark).application_id, heap_mib + max(384, heap_mib // 10)
         )  # fmt: skip
 
     def poll(self) -> None:

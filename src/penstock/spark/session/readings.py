@@ -7,6 +7,7 @@ use. An executor that has all of a host of half a core is at 100 %.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 
@@ -22,9 +23,8 @@ LOOK_AGAIN_S = 30.0
 class ExecutorProcesses:
     """CPU and memory of the executor processes that run on this machine, with their Python workers."""
 
-    def __init__(self, application: str, cores: int, memory_mib: int) -> None:
+    def __init__(self, application: str, memory_mib: int) -> None:
         self._application = application
-        self._cores = cores
         self._memory_mib = memory_mib
         self._processes: dict[str, psutil.Process] = {}
         self._unseen: set[str] = set()
@@ -32,12 +32,13 @@ class ExecutorProcesses:
         self._trees: dict[int, list[psutil.Process]] = {}
         self._looked_s = 0.0
         self._allowed: dict[str, float] = {}
-        """The cores each executor can have, as of the last look at their process trees."""
+        """What the control groups around executors leave to each, as of the last look at their trees."""
 
     def readings(self, executors: Sequence[Executor]) -> dict[str, tuple[float, float]]:
         """(CPU ratio, memory ratio) since the last call, by executor id; only those visible here."""
         known = set(self._processes)
-        self._find({executor.id for executor in executors})
+        cores = {executor.id: max(1, executor.cores) for executor in executors}
+        self._find(set(cores))
         if not self._processes:
             return {}
         now_s = time.monotonic()
@@ -45,7 +46,7 @@ class ExecutorProcesses:
             # Going through all processes costs ten milliseconds; Python workers come and go rarely.
             self._trees = process_trees([process.pid for process in self._processes.values()])
             self._looked_s = now_s
-            self._allowed = self._share_of_hosts()
+            self._allowed = self._shares_of_hosts()
         found = {}
         for executor, process in self._processes.items():
             tree = self._trees.get(process.pid, [])
@@ -55,19 +56,18 @@ class ExecutorProcesses:
             if before is not None and now_s > before[0]:
                 # A process first seen now is counted from now on: when it used its time is not known.
                 used_s = sum(t - before[1][pid] for pid, t in times_s.items() if pid in before[1])
-                share = used_s / ((now_s - before[0]) * self._allowed.get(executor, self._cores))
+                most = min(float(cores[executor]), self._allowed.get(executor, math.inf))
+                share = used_s / ((now_s - before[0]) * most)
                 memory_ratio = memory_mib / self._memory_mib
                 found[executor] = (min(1.0, max(0.0, share)), min(1.0, memory_ratio))
         return found
 
-    def _share_of_hosts(self) -> dict[str, float]:
-        """The cores each executor can have; those inside one limit share it evenly."""
+    def _shares_of_hosts(self) -> dict[str, float]:
+        """The cores that limits leave to each executor; those inside one limit share it evenly."""
         limits = {name: cores_allowed(process.pid) for name, process in self._processes.items()}
         groups = [limit[0] for limit in limits.values() if limit is not None]
         return {
-            name: min(float(self._cores), limit[1] / groups.count(limit[0]))
-            for name, limit in limits.items()
-            if limit is not None
+            name: limit[1] / groups.count(limit[0]) for name, limit in limits.items() if limit is not None
         }
 
     def _find(self, executors: set[str]) -> None:

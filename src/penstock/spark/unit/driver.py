@@ -264,6 +264,7 @@ class UnitDriver:
             executors.take_over()
             # Asking Spark for executors waits for the master's answer, long where it hangs; reports do not.
             slots = ExecutorSlots(spark)
+            executors.further_cores = slots.cores
             threading.Thread(target=self._obey, args=(executors, slots), daemon=True).start()
         cleaned_s = time.monotonic()
         while True:
