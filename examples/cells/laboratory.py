@@ -32,16 +32,12 @@ from penstock.runs.profile import PROFILE, measured_profile
 from penstock.runs.run import Run
 from penstock.runs.sources import Feed
 from penstock.spark.unit.plan import generated_sources
-from penstock.topology.model import Choice, Topology, Unit
+from penstock.topology.model import Choice, Topology
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 DRAIN_S = 120.0
 """Longest time without progress that images on their way are waited for."""
-STATE_PARTITIONS = 2
-"""Shards of the state, each a Python task of its own in every micro-batch. Spark keeps the number a state was
-made with."""
 SETTINGS = {
-    "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -68,8 +64,8 @@ def topology_of(
         topology = replace(
             topology,
             units=(
-                replace(first, name="see", operators=("see",)),
-                Unit("remember", ("remember",), policy=first.policy, filter=first.filter, max_instances=1),
+                replace(first, name="see", operators=("see",), shards=None),
+                replace(first, name="remember", operators=("remember",), max_instances=1),
             ),
         )
     if policy is not None:

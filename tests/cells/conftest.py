@@ -25,7 +25,12 @@ def spark() -> Iterator[Any]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(EXAMPLES), before]))
     end_session()
-    session = start_session("cells-tests", "local[1]", settings=SETTINGS, log_level="ERROR")
+    session = start_session(
+        "cells-tests",
+        "local[1]",
+        settings={**SETTINGS, "spark.sql.shuffle.partitions": "2"},
+        log_level="ERROR",
+    )
     yield session
     end_session()
     if before is None:

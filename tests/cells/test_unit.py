@@ -17,6 +17,7 @@ from cells.laboratory import topology_of
 from cells.tissue import make_album
 
 from penstock.channels.batches import publish
+from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.query import UnitQuery
 
@@ -42,19 +43,25 @@ def write(folders: RunFolders, album: Path, ticks: list[Any]) -> None:
                 publish(written, [file], len(records), [folders.sources / source / "lab"], tick)
 
 
-def test_every_answer_is_that_of_the_batch_also_after_a_restart(spark: Any, tmp_path: Path) -> None:
+def test_every_answer_is_that_of_the_batch_also_after_a_restart_that_cut_the_state_anew(
+    spark: Any, tmp_path: Path
+) -> None:
     topology, folders = topology_of(LOAD), RunFolders(tmp_path / "units")
+    (lab,) = topology.units
+    cut = replace(topology, units=(replace(lab, shards=3),))
     album = make_album(tmp_path / "album", LOAD.album, LOAD.seed, LOAD.megapixels)
     ticks = list(by_tick(LOAD))
     half = len(ticks) // 2
-    for part in (ticks[:half], ticks[half:]):
+    for version, part in ((topology, ticks[:half]), (cut, ticks[half:])):
         write(folders, album.folder, part)
         # A new query from the checkpoint, as after a driver's death.
-        query = UnitQuery(spark, topology, "lab", folders)
+        query = UnitQuery(spark, version, "lab", folders)
         running = query.start()
+        assert query.sharding_problem is None
         running.processAllAvailable()
         running.stop()
         query.stop_publishing()
+        assert Checkpoint(folders.checkpoint("lab")).shards() == version.units[0].shards
 
     results = read(folders.results / "results")
     found = check(LOAD, album, 240, results)

@@ -15,6 +15,7 @@ from penstock.channels.lookups import update
 from penstock.channels.sinks import read_results
 from penstock.runs.changes import Preview, preview, require_possible
 from penstock.runs.handover import Handover
+from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.errors import cause_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import generated_sources
@@ -207,3 +208,26 @@ def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(
     live.drain(["first", "second"])
     numbers = sorted(record["number"] for record in read_results(live.folders.results / "out"))
     assert numbers == [*range(10), *range(1010, 1020)]
+
+
+def test_state_that_cannot_be_cut_anew_stays_as_it_is_and_says_so(live: Live) -> None:
+    read, keep = passing("read", "numbers"), passing("keep", "read")
+    counted = Operator(
+        "counts", ("keep",), "functions:count_by_parity", schema="parity long, records long", stateful=True
+    )
+    units = {"first": ("read",), "second": ("keep", "counts")}
+    version = a_version([read, keep, counted], units, out="keep", counts="counts")
+    live.change(version, give_up_state=True)
+    live.drain(live.topology.unit_by_name)
+    before = Checkpoint(live.folders.checkpoint("second")).shards()
+    assert before is not None
+    cut = replace(version, units=(version.units[0], replace(version.units[1], shards=before + 1)))
+    found = live.change(cut)
+    assert (found.restarts, found.drains, found.given_up) == (("second",), ("second",), ())
+    live.drain(["first"])
+    query = UnitQuery(live.spark, cut, "second", live.folders)
+    assert query.start(drain=True).awaitTermination(60), "it goes on all the same"
+    query.publish_all()
+    # State that is not in RocksDB cannot be cut.
+    assert f"stays in {before} shards and not {before + 1}: " in (query.sharding_problem or "")
+    assert live.ids() == live.wanted()

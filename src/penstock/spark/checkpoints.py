@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,6 +67,15 @@ class Checkpoint:
         """The micro-batch that was started and not finished; None where there is none."""
         started = self.started()
         return started if started > self.finished() else None
+
+    def shards(self) -> int | None:
+        """The pieces the query's state is kept in, where it has any; None where no batch has ended."""
+        try:
+            # Line 2 is the batch's metadata, with the settings that hold for the checkpoint.
+            metadata = (self.folder / "offsets" / str(self.finished())).read_text().splitlines()[1]
+            return int(json.loads(metadata)["conf"]["spark.sql.shuffle.partitions"])
+        except (OSError, IndexError, KeyError, ValueError):
+            return None
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None]:
         """The end offsets of a micro-batch, one for each place a source is read at; empty where not known."""
@@ -267,6 +277,47 @@ def local_path(location: str) -> str:
     """The path of a location as Spark writes it: a path, or a URL with escapes."""
     parsed = urlparse(location)
     return unquote(parsed.path) if parsed.scheme else location
+
+
+def whole(checkpoint: Path) -> None:
+    """Bring back a checkpoint whose rewriting ended between two renames; clear away what was left of it."""
+    copy, before = _aside(checkpoint)
+    if before.exists() and not checkpoint.exists():
+        before.rename(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(copy, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def rewritten(checkpoint: Path) -> Iterator[Path]:
+    """A copy of a checkpoint (hard links), which takes its place by a rename at the end of the block.
+
+    Replace files in it, never write into them. Where the block raises, the checkpoint is as it was.
+    """
+    whole(checkpoint)
+    copy, before = _aside(checkpoint)
+    try:
+        shutil.copytree(checkpoint, copy, copy_function=_linked)
+        yield copy
+        sync(copy)
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+    checkpoint.rename(before)
+    copy.rename(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _aside(checkpoint: Path) -> tuple[Path, Path]:
+    """Where a checkpoint's next form is made, and where the last one is put meanwhile."""
+    return checkpoint.with_name(f"{checkpoint.name}-fitting"), checkpoint.with_name(
+        f"{checkpoint.name}-before"
+    )
+
+
+def _linked(source: str, target: str) -> str:
+    os.link(source, target)
+    return target
 
 
 def sync(path: Path) -> None:

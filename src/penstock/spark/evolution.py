@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.errors import ConfigurationError
-from penstock.spark.checkpoints import Checkpoint, sync
+from penstock.spark.checkpoints import Checkpoint, rewritten, sync, whole
 
 LOG = logging.getLogger(__name__)
 
@@ -32,11 +31,7 @@ def fit(checkpoint: Path, places: Sequence[str], has_output: Callable[[int], boo
     `has_output` says whether results of a batch are on record already. ConfigurationError where a batch
     that other places read is half done: nobody could finish it.
     """
-    copy, before = (checkpoint.with_name(f"{checkpoint.name}-{word}") for word in ("fitting", "before"))
-    if before.exists() and not checkpoint.exists():
-        before.rename(checkpoint)  # an earlier attempt died between two renames
-    shutil.rmtree(before, ignore_errors=True)
-    shutil.rmtree(copy, ignore_errors=True)
+    whole(checkpoint)
     known = Checkpoint(checkpoint)
     noted = _fitted(checkpoint) or known.places()
     if noted is None or known.started() < 0:
@@ -52,18 +47,14 @@ def fit(checkpoint: Path, places: Sequence[str], has_output: Callable[[int], boo
             f"the checkpoint {checkpoint} ends with batch {batch}, whose results are out in part, and the "
             "unit now reads other streams: start the version before, let it finish, and change it again"
         )
-    shutil.copytree(checkpoint, copy, copy_function=_linked)
-    if batch is not None:
-        # Nothing of it is out: its records are found and planned anew.
-        _drop(copy / "offsets" / str(batch))
-    _rewrite(copy, old, new)
-    _drop(copy / _PLACES)
-    (copy / _PLACES).write_text(json.dumps(new))
-    sync(copy / _PLACES)
-    sync(copy)
-    checkpoint.rename(before)
-    copy.rename(checkpoint)
-    shutil.rmtree(before, ignore_errors=True)
+    with rewritten(checkpoint) as copy:
+        if batch is not None:
+            # Nothing of it is out: its records are found and planned anew.
+            _drop(copy / "offsets" / str(batch))
+        _rewrite(copy, old, new)
+        _drop(copy / _PLACES)
+        (copy / _PLACES).write_text(json.dumps(new))
+        sync(copy / _PLACES)
     LOG.warning("the checkpoint %s was made to fit other inputs: %s", checkpoint, ", ".join(new))
     return True
 
@@ -114,11 +105,6 @@ def _fitted(checkpoint: Path) -> list[str] | None:
     except FileNotFoundError:
         return None
     return found
-
-
-def _linked(source: str, target: str) -> str:
-    os.link(source, target)
-    return target
 
 
 def _drop(file: Path) -> None:

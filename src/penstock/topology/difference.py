@@ -219,7 +219,15 @@ Change: TypeAlias = (
 
 _SIZES = {
     "operator": ("cores", "memory_mib"),
-    "unit": ("min_instances", "max_instances", "initial_instances", "slots", "max_slots", "slot_memory_mib"),
+    "unit": (
+        "min_instances",
+        "max_instances",
+        "initial_instances",
+        "slots",
+        "max_slots",
+        "slot_memory_mib",
+        "shards",
+    ),
     "flavour": ("cores", "memory_mib", "max_hosts"),
     "site": ("max_hosts",),
 }

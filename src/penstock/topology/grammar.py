@@ -155,6 +155,12 @@ UNIT_KEYS = (
     Key("max_slots", "max_slots", WHOLE_OR_NONE, "an instance may grow in place to this many slots"),
     Key("slot_memory", "slot_memory_mib", MEMORY, "memory that each slot beyond `slots` adds"),
     Key("trigger", "trigger_s", DURATION, "the least time from one micro-batch to the next; 0: at once"),
+    Key(
+        "shards",
+        "shards",
+        WHOLE_OR_NONE,
+        "pieces its state is kept in; no more slots work on it; 8 unless said",
+    ),
 )
 SITE_KEYS = (
     Key("provider", "provider", CHOICE, "who gives the hosts"),

@@ -124,6 +124,8 @@ class Unit:
     """Memory that every slot beyond `slots` adds to an instance."""
     trigger_s: float = 0.0
     """The least time between the beginnings of two micro-batches; 0 means as soon as it can."""
+    shards: int | None = None
+    """Pieces its state is kept in: no more slots than these work on it. None means as many as Spark makes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ LONGEST_NAME = 64
 """Names become parts of folders, topics and addresses, which have limits of their own."""
 MOST_INSTANCES = 10_000
 MOST_SLOTS = 1_024
+MOST_SHARDS = 10_000
 MOST_HOSTS = 100_000
 MOST_CORES = 100_000.0
 MOST_RATIO = 1e6
@@ -281,6 +282,8 @@ class _Finder:
         if unit.max_slots is not None:
             least = max(1, unit.slots)
             within((*path, "max_slots"), f"{what}, max_slots", unit.max_slots, least, MOST_SLOTS)
+        if unit.shards is not None:
+            within((*path, "shards"), f"{what}, shards", unit.shards, 1, MOST_SHARDS)
         within((*path, "min_instances"), f"{what}, min_instances", unit.min_instances, 0, MOST_INSTANCES)
         within((*path, "max_instances"), f"{what}, max_instances", unit.max_instances, 1, MOST_INSTANCES)
         if unit.min_instances > unit.max_instances >= 1:

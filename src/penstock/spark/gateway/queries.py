@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.errors import ClusterError
 from penstock.spark.gateway.session import is_connect, java
 
 if TYPE_CHECKING:
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 
 
 REAL_TIME_TRIGGER = "org.apache.spark.sql.execution.streaming.RealTimeTrigger"
+
+
+def repartition_state(spark: SparkSession, checkpoint: str, number: int) -> None:
+    """Cut the state in the checkpoint of a query that does not run into so many pieces; waits for it.
+
+    ClusterError where this Spark cannot. Where it fails midway no query starts from that checkpoint.
+    """
+    manager = getattr(spark, "_streamingCheckpointManager", None)
+    if manager is None:
+        raise ClusterError("this Spark cannot cut state anew; 4.2 and later can")
+    # Whoever ends by a finished batch has nothing to skip: exactly once stays so.
+    manager.repartition(checkpoint, number, True)
 
 
 class Seen(NamedTuple):

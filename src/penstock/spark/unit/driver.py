@@ -95,7 +95,10 @@ def unit_settings(topology: Topology, unit: str, user: Mapping[str, str]) -> dic
         "spark.task.maxFailures": "8",
         "spark.shuffle.io.maxRetries": "1",
     }
-    return {**settings, **user}
+    settings |= user
+    if found.shards is not None:  # a unit's own word counts more than one for all units
+        settings["spark.sql.shuffle.partitions"] = str(found.shards)
+    return settings
 
 
 def start_unit_session(specification: UnitSpecification, topology: Topology) -> SparkSession:
@@ -294,6 +297,7 @@ class UnitDriver:
         problems = {
             "results cannot be published": query.publishing_problem,
             "what was read cannot be cleaned away": query.cleaning_problem,
+            "its shards": query.sharding_problem,
         }
         for what, problem in problems.items():
             if problem is not None and self._told.get(what) != problem:

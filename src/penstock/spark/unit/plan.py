@@ -49,6 +49,8 @@ class UnitPlan:
     """The channel its outgoing edges cross."""
     trigger_s: float = 0.0
     """The least time from one micro-batch to the next; 0 means as soon as it can."""
+    shards: int | None = None
+    """Pieces its state shall be in; None where it has none, or where they may be as many as there are."""
 
     @property
     def reads_a_function(self) -> bool:
@@ -120,6 +122,7 @@ def plan_unit(topology: Topology, unit_name: str) -> UnitPlan:
         tuple(outlets),
         _channel(topology, unit_name),
         unit.trigger_s,
+        unit.shards if any(operator.stateful for operator in operators) else None,
     )
 
 

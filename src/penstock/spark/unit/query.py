@@ -36,6 +36,7 @@ from penstock.spark.gateway.plans import output_mode, sources_read
 from penstock.spark.gateway.remote import RemoteFiles
 from penstock.spark.mending import mend
 from penstock.spark.mirrors import Mirror
+from penstock.spark.sharding import reshard
 from penstock.spark.unit.composition import OUTLET, aged, called, counted, tagged, write_all
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import Outlet, UnitInput, UnitPlan, plan_unit, reached_from
@@ -84,6 +85,8 @@ class UnitQuery:
         self._draining = False
         self.cleaning_problem: str | None = None
         """Why what was read cannot be cleaned away at present; None where it is. It is tried again."""
+        self.sharding_problem: str | None = None
+        """Why its state is in other shards than it shall be; None where it is not. A start tries again."""
 
     @property
     def checkpoint(self) -> Path:
@@ -109,6 +112,7 @@ class UnitQuery:
         self._draining = drain
         if self._mirror is None:
             mend(self.checkpoint, self._has_output)
+            self.sharding_problem = reshard(self.spark, self.checkpoint, self.plan.shards)
         self._prepare()
         self._look()
         for consumption in self._consumed().values():
