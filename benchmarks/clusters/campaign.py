@@ -57,6 +57,8 @@ class Outcome:
     """Executors when the feed ended, while the load was 1 x again."""
     killed: int | None = None
     lost: str | None = None
+    lost_s: float | None = None
+    """When the node was lost, in seconds since the feed began."""
     written: int = 0
     out: int = 0
     doubled: int = 0
@@ -72,6 +74,17 @@ class Outcome:
     def first(self) -> int:
         """Executors as the feed began."""
         return self.executors[0][2] if self.executors else 0
+
+    @property
+    def back_s(self) -> float | None:
+        """How long after the node was lost as many executors were there again; None where they were not."""
+        if self.lost_s is None:
+            return None
+        held = max((count for at_s, _, count in self.executors if at_s <= self.lost_s), default=0)
+        after = [(at_s, count) for at_s, _, count in self.executors if at_s > self.lost_s]
+        missed = [at_s for at_s, count in after if count < held]
+        again = [at_s for at_s, count in after if missed and at_s > missed[0] and count >= held]
+        return again[0] - self.lost_s if again else None
 
     @property
     def executor_minutes(self) -> float:
@@ -125,6 +138,7 @@ def _follow(cluster: Cluster, job: Job, outcome: Outcome, alive: Any, log: Path)
                     outcome.killed = cluster.kill_executor()
                 elif outcome.lost is None and now["at_s"] - began_s > _middle_s(job):
                     outcome.lost = cluster.lose_node()
+                    outcome.lost_s = now["at_s"] - began_s
             total = now["written"]
             over = now["at_s"] - began_s > sum(seconds for _, seconds in job.phases)
             if over and len(now["executors"]) < outcome.most(4.0):
@@ -198,6 +212,7 @@ def figures(cluster: str, outcome: Outcome, most: int) -> list[Figure]:
             f"{cluster}: a node lost under load", outcome.lost or "none", "one",
             holds=outcome.lost is not None,
         ),
+        Figure(f"{cluster}: as many executors again after a lost node", outcome.back_s or "never", unit="s"),
         Figure(f"{cluster}: executor minutes", outcome.executor_minutes),
         Figure(
             f"{cluster}: left behind", ", ".join(outcome.remains) or "nothing", "nothing",

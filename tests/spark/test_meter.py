@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,51 @@ def test_files_younger_than_the_youngest_taken_one_wait(tmp_path: Path) -> None:
     assert files.count() == (50, 0)
     data_file(data, "3-d", 400, size=4)
     assert files.count() == (250, 0), "a file four times as large has four times the records"
+
+
+def test_rows_that_were_counted_twice_are_no_arrivals(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    files = WaitingFiles(data, log)
+    for number in range(3):
+        data_file(data, f"{number}-a", 100 + number, size=100)
+        source_log(log, number, [f"{number}-a"], data)
+        files.finish(10, {"logOffset": number})
+    assert files.count() == (0, 0)
+    for number in range(3, 8):
+        data_file(data, f"{number}-a", 100 + number, size=100)
+    assert (files.count(), files.came) == ((50, 0), 50)
+    source_log(log, 3, ["3-a"], data)
+    files.finish(20, {"logOffset": 3})  # its executor was lost, and its tasks ran twice
+    assert (files.count(), files.came) == ((40, 0), 0), "what waits is 40 still, and nothing came"
+
+
+def test_lines_of_text_are_counted_before_the_first_batch_is_done(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    (data / "0").write_text("a line\n" * 30)
+    files = WaitingFiles(data, log)
+    assert (files.count(), files.came) == ((30, 0), 30)
+    (data / "1").write_text("a line\n" * 5)
+    assert (files.count(), files.came) == ((35, 0), 5)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "0").write_bytes(b"PAR1\0\n" * 30)
+    assert WaitingFiles(tmp_path / "other", log).count() == (1, 0), "what is no text counts as one"
+
+
+def test_what_a_query_read_in_an_earlier_life_is_neither_in_work_nor_learnt_from(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    for number in range(5):
+        data_file(data, f"{number}-a", 100 + number, size=100)
+        source_log(log, number, [f"{number}-a"], data)
+    files = WaitingFiles(data, log)
+    assert (files.count(), files.came) == ((0, 1), 1), "a file counts as one record, and one may be in work"
+    files.finish(10, {"logOffset": 4})
+    data_file(data, "5-a", 200, size=100)
+    assert (files.count(), files.came) == ((10, 0), 10), (
+        "one batch of ten in a hundred bytes, not in five hundred"
+    )
 
 
 def test_files_of_the_same_instant_are_told_apart_by_name(tmp_path: Path) -> None:
@@ -236,3 +282,37 @@ def test_a_batch_that_outlasts_many_intervals_tells_the_work_of_a_record(spark: 
         assert seen[-1].service_s == pytest.approx(slept_s, rel=0.5)
     finally:
         query.stop()
+
+
+@pytest.mark.spark
+def test_a_batch_job_beside_is_not_taken_for_the_work_of_a_stream(spark: Any, tmp_path: Path) -> None:
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+    writer = stream.writeStream.format("noop").trigger(processingTime="500 milliseconds")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    meter = SessionMeter(spark, "stream", ExecutorControl(spark))
+    slept = "java_method('java.lang.Thread', 'sleep', 200L) AS slept"
+    beside = threading.Thread(
+        target=lambda: (
+            spark.range(0, 40, 1, 4).selectExpr(slept).write.format("noop").mode("overwrite").save()
+        )
+    )
+    try:
+        assert wait_until(lambda: query.lastProgress is not None, 60)
+        meter.measure(time.time())
+        beside.start()  # eight seconds of one slot
+        seen, slots = [], 0
+        while beside.is_alive() or not any(measurement.processed for measurement in seen):
+            time.sleep(0.5)
+            found = meter.measure(time.time())
+            seen.extend([found] if found is not None else [])
+            batches = [batch for batch in meter.batches if batch.rows]
+            if found is not None and batches and found.service_s is not None:
+                slots = max(slots, sum(executor.cores for executor in meter.executors))
+                spent_s = slots * sum(batch.duration_s for batch in batches)
+                assert found.service_s * found.processed <= spent_s + 0.01, (
+                    "its slots, as long as its batches"
+                )
+        assert sum(measurement.processed for measurement in seen) > 0
+    finally:
+        query.stop()
+        beside.join(60)

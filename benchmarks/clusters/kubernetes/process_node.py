@@ -60,7 +60,7 @@ class Pod(threading.Thread):
         self.process: subprocess.Popen[bytes] | None = None
         self.grace_s = 30
         self.told_to_go, self.gone = threading.Event(), threading.Event()
-        self._started = now()
+        self._since = now()
 
     def run(self) -> None:
         """Start the container, wait for its end or for the pod's deletion, and say what came of it."""
@@ -202,11 +202,11 @@ class Pod(threading.Thread):
 
     def _report(self, phase: str) -> None:
         running = phase == "Running"
-        state: dict[str, Any] = {"running": {"startedAt": self._started}}
+        state: dict[str, Any] = {"running": {"startedAt": self._since}}
         if not running:
             reason = "Completed" if phase == "Succeeded" else "Error"
             ended = {"exitCode": self._code(), "reason": reason, "finishedAt": now()}
-            state = {"terminated": {"startedAt": self._started, **ended}}
+            state = {"terminated": {"startedAt": self._since, **ended}}
         conditions = [
             {"type": kind, "status": str(running or kind in ("Initialized", "PodScheduled"))}
             for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -218,7 +218,7 @@ class Pod(threading.Thread):
         }  # fmt: skip
         status = {
             "phase": phase, "hostIP": "127.0.0.1", "podIP": self.address, "podIPs": [{"ip": self.address}],
-            "startTime": self._started, "conditions": conditions, "containerStatuses": [container],
+            "startTime": self._since, "conditions": conditions, "containerStatuses": [container],
         }  # fmt: skip
         try:
             self.node.api.patch(f"{self.path}/status", {"metadata": {"uid": self.uid}, "status": status})

@@ -67,6 +67,9 @@ def make(site: Site, parameters: KubernetesParameters) -> ExistingCluster:
         # What the API server tells is looked at often: a target of ours shows within a second.
         f"{prefix}.allocation.batch.delay": "200ms",
         f"{prefix}.executor.eventProcessingInterval": "200ms",
+        # Pods of a lost node are deleted without an event that Spark understands, and missed only by listing.
+        f"{prefix}.executor.apiPollingInterval": "10s",
+        f"{prefix}.executor.missingPodDetectDelta": "10s",
         # Pods that wait for room are taken back as soon as they are not wanted any more, not a minute later.
         "spark.dynamicAllocation.executorIdleTimeout": "1s",
     }

@@ -23,6 +23,8 @@ class Waiting:
     in_service: int = 0
     told_by: str = ""
     """`offsets`, `files`, `source` or `batch time`."""
+    came: int | None = None
+    """Records that came since the last count, where all sources tell it; else what waits has to."""
 
 
 class Backlogs:
@@ -67,15 +69,16 @@ class Backlogs:
         return {name: self._count(name, allowed_s[name]) for name in allowed_s}
 
     def _count(self, name: str, allowed_s: float) -> Waiting:
-        records = in_service = 0
+        records = in_service = came = 0
         told_by: list[str] = []
         for (query, _), files in self._files.items():
             found = files.count() if query == name else None
             if found is not None:
-                records, in_service = records + found[0], in_service + found[1]
+                records, in_service, came = records + found[0], in_service + found[1], came + files.came
                 told_by.append("files")
         batch = self._last.get(name)
-        for source in batch.sources if batch is not None else ():
+        sources = batch.sources if batch is not None else ()
+        for source in sources:
             behind, outstanding = offsets_behind(source), reported_outstanding(source)
             if behind is not None:
                 records += behind
@@ -84,6 +87,8 @@ class Backlogs:
                 records += outstanding
                 told_by.append("source")
         if told_by or batch is None:
-            return Waiting(records, in_service, ", ".join(dict.fromkeys(told_by)))
+            by_files = bool(told_by) and told_by == ["files"] * (len(sources) or len(told_by))
+            words = ", ".join(dict.fromkeys(told_by))
+            return Waiting(records, in_service, words, came if by_files else None)
         late_s = batch.duration_s - allowed_s if batch.rows else 0.0
         return Waiting(round(max(0.0, late_s) * self._rate_per_s.get(name, 0.0)), 0, "batch time")

@@ -170,8 +170,7 @@ class SessionMeter:
             unit=self.unit,
             at_s=now_s,
             interval_s=now_s - previous_s,
-            # What came in was processed, is being processed, or waits.
-            arrived=max(0, processed + waiting + in_service - there_before),
+            arrived=self._arrived(batches, before, processed + waiting + in_service - there_before),
             processed=processed,
             emitted=sum(emitted),
             waiting=self._weighed(waiting),
@@ -218,6 +217,18 @@ class SessionMeter:
         )
         counts = self._waiting_of.values()
         return sum(there.records for there in counts), sum(there.in_service for there in counts)
+
+    def _arrived(self, batches: Sequence[Batch], before: Mapping[str, Waiting], difference: int) -> int:
+        """What came in: it was processed, is being processed, or waits.
+
+        Files tell it themselves: what waits in them is an estimate, and its corrections are no arrivals.
+        """
+        told = {name: there for name, there in self._waiting_of.items() if there.came is not None}
+        for name, there in told.items():
+            earlier = before.get(name, Waiting(0))
+            rows = sum(batch.rows for batch in batches if batch.query == name)
+            difference -= rows + there.records + there.in_service - earlier.records - earlier.in_service
+        return max(0, difference) + sum(there.came or 0 for there in told.values())
 
     def _weighed(self, waiting: int) -> int:
         """What waits, each query's by its weight."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from penstock.spark.checkpoints import SourceLog, local_path
 from penstock.spark.gateway.queries import checkpoint_of, source_descriptions
 from penstock.spark.session.progress import SourceProgress
 
-_ROWS_REMEMBERED = 100_000
-"""How many rows tell the size of a record."""
+_BATCHES_REMEMBERED = 9
+"""So many batches tell the size of a record."""
+_BEGINNING = 1 << 16
+"""Bytes of a file that are looked at before anything of it was read."""
 _FILE_SOURCE = "FileStreamSource["
 
 
@@ -92,7 +97,7 @@ class WaitingFiles:
 
     Spark takes files in the order of their modification times and logs those it took; a file younger
     than the youngest taken one waits. Its records are told by its size: files taken lately say how many
-    bytes a record has, so that a load that has risen shows before the first of its files is read.
+    records a byte has, so that a load that has risen shows before the first of its files is read.
     """
 
     def __init__(self, folder: Path, log: Path) -> None:
@@ -103,8 +108,14 @@ class WaitingFiles:
         self._last_entry = -1
         self._unfinished: dict[int, list[int]] = {}
         """Sizes of the files of each log entry whose batch is not known to be done."""
-        self._bytes = 0
-        self._rows = 0
+        self._per_byte: deque[float] = deque(maxlen=_BATCHES_REMEMBERED)
+        """Records a byte, of the last batches."""
+        self._guess: float | None = None
+        self._done = _Amount()
+        self._there: _Amount | None = None
+        """All that there was at the last count, what was done included."""
+        self.came = 0
+        """Records that came between the last count and the one before, in files: what was done is in it."""
 
     def finish(self, rows: int, end_offset: Any) -> None:
         """A batch that ended at this offset read so many rows: its files are done, their average learnt."""
@@ -112,12 +123,11 @@ class WaitingFiles:
         last = int(numbers["logOffset"]) if isinstance(numbers, dict) and "logOffset" in numbers else -1
         with contextlib.suppress(OSError):
             self._read_log()
-        done = [number for number in self._unfinished if number <= last]
-        self._bytes += sum(sum(self._unfinished.pop(number)) for number in done)
-        self._rows += rows
-        if self._rows > _ROWS_REMEMBERED:  # forget slowly: records may change their size
-            self._bytes //= 2
-            self._rows //= 2
+        sizes = [s for n in list(self._unfinished) if n <= last for s in self._unfinished.pop(n)]
+        done = _Amount(sum(sizes), len(sizes))
+        self._done += done
+        if rows and done.bytes:
+            self._per_byte.append(rows / done.bytes)
 
     def count(self) -> tuple[int, int] | None:
         """Records in files not yet taken, and in files taken by the running batch.
@@ -126,28 +136,44 @@ class WaitingFiles:
         """
         try:
             self._read_log()
-            waiting = files = 0
-            with os.scandir(self._folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith((".", "_")) or not entry.is_file():
-                        continue
-                    status = entry.stat()
-                    modified_ms = status.st_mtime_ns // 1_000_000
-                    if modified_ms > self._taken_ms or (
-                        modified_ms == self._taken_ms and entry.name not in self._taken_then
-                    ):
-                        waiting += status.st_size
-                        files += 1
+            waiting, sample = self._look()
         except OSError:
             return None
-        if not self._bytes or not self._rows:
-            # Before the first batch is done a file counts as one record: more is not known.
-            return files, sum(len(sizes) for sizes in self._unfinished.values())
-        each = self._rows / self._bytes
-        return round(waiting * each), round(sum(map(sum, self._unfinished.values())) * each)
+        if not self._per_byte and self._guess is None and sample is not None:
+            self._guess = _lines_per_byte(sample)
+        running = _Amount(sum(map(sum, self._unfinished.values())), sum(map(len, self._unfinished.values())))
+        found = self._records(waiting), self._records(running)
+        before, self._there = self._there, self._done + waiting + running
+        self.came = sum(found) if before is None else max(0, self._records(self._there - before))
+        return found
+
+    def _look(self) -> tuple[_Amount, str | None]:
+        """What is in files that were not taken yet, and one of them."""
+        size = files = 0
+        sample = None
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")) or not entry.is_file():
+                    continue
+                status = entry.stat()
+                modified_ms = status.st_mtime_ns // 1_000_000
+                if modified_ms > self._taken_ms or (
+                    modified_ms == self._taken_ms and entry.name not in self._taken_then
+                ):
+                    size += status.st_size
+                    files += 1
+                    sample = entry.path
+        return _Amount(size, files), sample
+
+    def _records(self, amount: _Amount) -> int:
+        # The median: a batch whose tasks ran twice counts its rows twice, and is one of several.
+        each = median(self._per_byte) if self._per_byte else self._guess
+        # Where nothing is known of what is in a file it counts as one record.
+        return amount.files if each is None else round(amount.bytes * each)
 
     def _read_log(self) -> None:
         """Read the source's log entries since the last call: one small file a batch."""
+        first = self._last_entry < 0
         for number, files in self._log.after(self._last_entry):
             for taken in files:
                 size = 0
@@ -160,6 +186,35 @@ class WaitingFiles:
                 if taken.modified_ms == self._taken_ms:
                     self._taken_then.add(os.path.basename(taken.path))
             self._last_entry = number
+        if first and self._unfinished:
+            # Batches come one after the other: of those of a query that has run before, the last may go on.
+            newest = max(self._unfinished)
+            self._unfinished = {newest: self._unfinished[newest]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """What is in some files."""
+
+    bytes: int = 0
+    files: int = 0
+
+    def __add__(self, other: _Amount) -> _Amount:
+        return _Amount(self.bytes + other.bytes, self.files + other.files)
+
+    def __sub__(self, other: _Amount) -> _Amount:
+        return _Amount(self.bytes - other.bytes, self.files - other.files)
+
+
+def _lines_per_byte(path: str) -> float | None:
+    """Lines a byte of a text file, as its beginning has it; None of other files."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_BEGINNING)
+    except OSError:
+        return None
+    lines = begin.count(b"\n")
+    return lines / len(begin) if lines and b"\0" not in begin else None
 
 
 def file_sources(query: Any) -> dict[int, WaitingFiles] | None:
