@@ -1,7 +1,8 @@
 """`python -m faults`: a campaign of faults; a page in build/faults.html, figures in build/faults.json.
 
 A campaign is repeatable: the same seed draws the same faults in the same order. It goes round by round, each
-on a fresh run, and `--continue` goes on with one of the same seed and count that was broken off.
+on a fresh run, and `--continue` goes on with one of the same seed and count that was broken off. `--again`
+does so too, and does the rounds anew that were not clean: for use after a repair, and told in the figures.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pathlib import Path
 import pyspark
 
 from faults import plain
-from faults.campaign import Round, Surroundings, drawn, load, run_round, save
+from faults.campaign import Surroundings, drawn, run_round
 from faults.kinds import KINDS
+from faults.outcomes import Round
 from faults.report import figures, table, write_page
+from faults.rounds import aside_of, load, save, set_aside, still_to_do
 from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.machine.folders import cache_folder
 from penstock.machine.processes import exit_on_sigterm
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--round", type=int, default=45, metavar="N", help="faults in one round")
     parser.add_argument("--minutes", type=float, help="begin no fault after so long; see --continue")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="keep the rounds done before")
+    parser.add_argument("--again", action="store_true", help="keep those that were clean, do the others anew")
     parser.add_argument("--list", action="store_true", help="show the kinds of faults")
     parser.add_argument("--build", type=Path, default=BUILD, help="where figures and page are written")
     given = parser.parse_args()
@@ -61,7 +65,10 @@ def main() -> int:
     states = {
         c: given.build / "faults" / f"{_named(given.seed, given.only)}-{c}.json" for c in ("files", "kafka")
     }
-    rounds = {c: load(state) if given.go_on else [] for c, state in states.items()}
+    rounds = {c: load(state) if given.go_on or given.again else [] for c, state in states.items()}
+    if given.again:
+        for channel, state in states.items():
+            rounds[channel] = set_aside(rounds[channel], state)
     until_s = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     exit_on_sigterm()
     # Once, in the user's cache: each round has a cache of its own, which would be made ready anew.
@@ -71,12 +78,12 @@ def main() -> int:
         for what, why in around.missing.items():
             _say(f"faults that need `{what}` are left out: {why}")
         while time.monotonic() < until_s:
-            left = {c: drawn(share, given.seed, c, given.only)[_done(rounds[c]) :] for c in channels}
+            left = {c: still_to_do(drawn(share, given.seed, c, given.only), rounds[c]) for c in channels}
             channel = max(left, key=lambda c: len(left[c]))
             if not left[channel]:
                 break
             found = run_round(
-                len(rounds[channel]) + 1,
+                1 + max((found.number for found in rounds[channel]), default=0),
                 channel,
                 left[channel][: given.round],
                 given.seed,
@@ -90,12 +97,9 @@ def main() -> int:
             if not found.outcomes:
                 break
     every = [found for of_one in rounds.values() for found in of_one]
-    _report(every, given.build)
+    aside = sum(len(load(aside_of(state))) for state in states.values()) if given.go_on or given.again else 0
+    _report(every, aside, given.build)
     return 0 if every and all(found.clean for found in every) else 1
-
-
-def _done(rounds: Sequence[Round]) -> int:
-    return sum(len(found.outcomes) for found in rounds)
 
 
 def _named(seed: int, only: Sequence[str]) -> str:
@@ -107,8 +111,8 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _report(rounds: Sequence[Round], build: Path) -> None:
-    found = figures(rounds, build)
+def _report(rounds: Sequence[Round], aside: int, build: Path) -> None:
+    found = figures(rounds, build, aside)
     write_figures(found, build / "faults.json")
     write_page(rounds, found, build / "faults.html")
     outcomes = [outcome for one in rounds for outcome in one.outcomes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import random
@@ -12,12 +11,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
 from faults.ground import BTU_S, PRICE, UNITS, Ground, make_clock
 from faults.kinds import KINDS, Kind, NotNowError
+from faults.outcomes import Outcome, Round
+from faults.rounds import state_of_the_code
 from penstock.machine.processes import wait_until
 
 START_S = 300.0
@@ -28,68 +28,6 @@ SETTLE_S = 1.0
 """The run is whole for so long before the next fault."""
 EDGE_S = 3.0
 """How far the provider's records and the ledger may be apart: a tick, a look at the file, and its write."""
-
-
-@dataclass
-class Outcome:
-    """One fault and what became of it."""
-
-    number: int
-    kind: str
-    channel: str
-    text: str
-    held_s: float
-    """How long the fault itself lasted."""
-    processing_after_s: float | None = None
-    """Until a record that was written after the fault came out."""
-    whole_after_s: float | None = None
-    """Until everything was as before: processes, units, leases, journal."""
-    noticed: str = ""
-    noticed_after_s: float | None = None
-    healed: str = ""
-    problem: str | None = None
-
-
-@dataclass
-class Round:
-    """One run and its faults."""
-
-    number: int
-    channel: str
-    outcomes: list[Outcome] = field(default_factory=list)
-    records_in: int = 0
-    records_out: int = 0
-    lost: int = 0
-    doubled: int = 0
-    leaked: list[str] = field(default_factory=list)
-    """Leases without a host, hosts without a lease, processes left, files left."""
-    bill: str = ""
-    bill_by_provider: str = ""
-    """From the times its hosts were there, which are seen to a few seconds: from the least to the most."""
-    problems: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    @property
-    def clean(self) -> bool:
-        """Whether all that must hold held."""
-        return not (self.lost or self.doubled or self.leaked or self.problems or self.unhealed)
-
-    @property
-    def summary(self) -> str:
-        """What it came to, in one line."""
-        told = (
-            "clean" if self.clean else f"NOT CLEAN: {self.unhealed} not healed, {self.problems} {self.leaked}"
-        )
-        return (
-            f"round {self.number}: {len(self.outcomes)} faults, {self.records_in} in, "
-            f"{self.records_out} out, {self.lost} lost, {self.doubled} doubled, {len(self.leaked)} leaked, "
-            f"bill {self.bill}, {self.took_s:.0f} s, {told}"
-        )
-
-    @property
-    def unhealed(self) -> int:
-        """Faults that the run did not get over."""
-        return sum(not (outcome.problem or "skipped").startswith("skipped") for outcome in self.outcomes)
 
 
 def drawn(count: int, seed: int, channel: str, only: Sequence[str]) -> list[str]:
@@ -160,7 +98,7 @@ def run_round(
 
     No fault begins after `until_s` of the monotonic clock: the rest is left to the next round.
     """
-    found = Round(number, channel)
+    found = Round(number, channel, code=state_of_the_code())
     began_s = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix=f"penstock-faults-{number}-", dir=around.folder))
     folder = root / "run"
@@ -397,19 +335,3 @@ def _keep(ground: Ground, number: int) -> None:
             shutil.copytree(ground.folder / "units" / unit / "checkpoint", target / f"checkpoint-{unit}")
     with contextlib.suppress(OSError):
         shutil.copy(ground.log, target / "watcher.log")
-
-
-def save(rounds: Sequence[Round], file: Path) -> None:
-    """Keep what was found so far."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps([asdict(found) for found in rounds], indent=1))
-
-
-def load(file: Path) -> list[Round]:
-    """What was kept; nothing where nothing was."""
-    with contextlib.suppress(OSError):
-        return [
-            Round(**{**r, "outcomes": [Outcome(**o) for o in r["outcomes"]]})
-            for r in json.loads(file.read_text())
-        ]
-    return []

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults import plain
-from faults.campaign import Outcome, Round
+from faults.outcomes import Outcome, Round
 from penstock.report.figures import Figure
 
 
-def figures(rounds: Sequence[Round], build: Path) -> list[Figure]:
-    """What the campaign came to, computed from its rounds; plain Spark's times where they were measured."""
+def figures(rounds: Sequence[Round], build: Path, aside: int = 0) -> list[Figure]:
+    """What the campaign came to, computed from its rounds; plain Spark's times where they were measured.
+
+    `aside` is the number of rounds that were not clean and were done anew, after a repair.
+    """
     outcomes = [outcome for found in rounds for outcome in found.outcomes]
-    done = [o for o in outcomes if not (o.problem or "").startswith("skipped")]
+    done = _done(outcomes)
     lost, doubled = sum(r.lost for r in rounds), sum(r.doubled for r in rounds)
     leaked = sum(len(r.leaked) for r in rounds)
     wrong = [o for o in done if o.problem]
@@ -27,7 +30,16 @@ def figures(rounds: Sequence[Round], build: Path) -> list[Figure]:
         Figure("faults in the campaign", len(done), ">= 200", holds=len(done) >= 200),
         Figure("faults that were skipped on this machine", len(outcomes) - len(done)),
         Figure("kinds of faults", len({o.kind for o in done})),
+        *(
+            Figure(f"faults on {channel}", sum(o.channel == channel for o in done))
+            for channel in ("files", "kafka")
+        ),
         Figure("rounds", len(rounds)),
+        Figure("rounds that were not clean and were done anew", aside),
+        *(
+            Figure(f"faults on commit {code}", sum(len(_done(r.outcomes)) for r in rounds if r.code == code))
+            for code in sorted({r.code for r in rounds if r.code})
+        ),
         Figure("records in", sum(r.records_in for r in rounds)),
         Figure("records out", sum(r.records_out for r in rounds)),
         Figure("records lost", lost, "0", holds=lost == 0),
@@ -55,6 +67,10 @@ def figures(rounds: Sequence[Round], build: Path) -> list[Figure]:
                 )
             )
     return found
+
+
+def _done(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [o for o in outcomes if not (o.problem or "").startswith("skipped")]
 
 
 def write_page(rounds: Sequence[Round], found: Sequence[Figure], file: Path) -> None:

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.campaign import Outcome, Round, drawn
+from faults.campaign import drawn
 from faults.kinds import KINDS
+from faults.outcomes import Outcome, Round
 from faults.report import by_kind, figures, table
+from faults.rounds import aside_of, load, save, set_aside, still_to_do
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("kill executor", "journal locked", "freeze controller short")
@@ -50,6 +52,20 @@ def test_the_kinds_are_told_with_what_came_most_often_and_their_medians():
     assert "| kill driver | 3 | first-# lost | 1.0 | 5.0 | 5.0 | first anew | 7 s |" in table(
         told, {"kill driver": "7 s"}
     )
+
+
+def test_rounds_that_were_not_clean_are_kept_aside_and_their_faults_are_to_do_again(tmp_path):
+    drawn_kinds = ["kill driver", "kill master", "kill driver", "second start"]
+    clean = Round(1, "files", [Outcome(1, "kill driver", "files", "", 0.0)])
+    lost = Round(2, "files", [Outcome(1, "kill master", "files", "", 0.0)], lost=1)
+    state = tmp_path / "1-files.json"
+    save([clean, lost], state)
+    assert still_to_do(drawn_kinds, load(state)) == ["kill driver", "second start"]
+
+    kept = set_aside(load(state), state)
+    assert kept == [clean]
+    assert load(aside_of(state)) == [lost]
+    assert still_to_do(drawn_kinds, kept) == ["kill master", "kill driver", "second start"]
 
 
 @pytest.mark.spark

@@ -1,0 +1,63 @@
+"""The rounds of a campaign as they are kept in files, and what is still to do of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from faults.outcomes import Outcome, Round
+
+
+def still_to_do(drawn: Sequence[str], rounds: Sequence[Round]) -> list[str]:
+    """What was drawn and not done yet, in its order."""
+    done = Counter(outcome.kind for found in rounds for outcome in found.outcomes)
+    left = []
+    for kind in drawn:
+        if done[kind]:
+            done[kind] -= 1
+        else:
+            left.append(kind)
+    return left
+
+
+def set_aside(rounds: Sequence[Round], file: Path) -> list[Round]:
+    """Those that were clean; the others are kept beside them, and their faults are done anew."""
+    wrong = [found for found in rounds if not found.clean]
+    if wrong:
+        save([*load(aside_of(file)), *wrong], aside_of(file))
+    return [found for found in rounds if found.clean]
+
+
+def aside_of(file: Path) -> Path:
+    """Where the rounds are that were set aside."""
+    return file.with_name(f"{file.stem}-aside.json")
+
+
+def save(rounds: Sequence[Round], file: Path) -> None:
+    """Keep what was found so far."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps([asdict(found) for found in rounds], indent=1))
+
+
+def load(file: Path) -> list[Round]:
+    """What was kept; nothing where nothing was."""
+    with contextlib.suppress(OSError):
+        return [
+            Round(**{**r, "outcomes": [Outcome(**o) for o in r["outcomes"]]})
+            for r in json.loads(file.read_text())
+        ]
+    return []
+
+
+def state_of_the_code() -> str:
+    """The commit that is tried, marked where files were changed since; nothing outside a repository."""
+    if shutil.which("git") is None:
+        return ""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=9", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
