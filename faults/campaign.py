@@ -104,7 +104,7 @@ def run_round(
     folder = root / "run"
     around.disk(folder, 600)
     checkpoint = folder / "units" / "first" / "checkpoint"
-    around.disk(checkpoint, 8)
+    around.disk(checkpoint, 16)
     clock = around.clock if not isinstance(around.clock, str) else None
     ground = Ground(folder, channel, f"faults-{os.getpid()}-{number}", clock)
     rng = random.Random(seed * 1000 + number)

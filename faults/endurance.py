@@ -11,11 +11,13 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,18 +60,30 @@ def sample(ground: Ground) -> dict[str, float]:
             found[f"threads of {name}"] = process.num_threads()
     journal = sum(f.stat().st_size for f in ground.folder.glob("journal.sqlite*"))
     total = files = 0
+    parts: Counter[str] = Counter()
     for folder, below, names in os.walk(ground.folder):
         if folder == str(ground.folder):
             # Results are what the user keeps: they grow by design.
             below[:] = [name for name in below if name != "results"]
         for name in names:
             with contextlib.suppress(OSError):
-                total += os.stat(f"{folder}/{name}").st_size
+                size = os.stat(f"{folder}/{name}").st_size
+                total += size
                 files += 1
+                parts[_part(os.path.relpath(f"{folder}/{name}", ground.folder))] += size
     found["disk of the journal, KiB"] = journal / 1024
     found["disk of the run without journal and results, KiB"] = (total - journal) / 1024
     found["files of the run without results"] = files
-    return found
+    return found | {f"{PART}{name}": size / 1024 for name, size in parts.items()}
+
+
+PART = "KiB of "
+"""What the names of parts of a run's folder begin with in the samples; they are no figures of their own."""
+
+
+def _part(path: str) -> str:
+    """The part of a run's folder that a file belongs to: what grew is found by it."""
+    return "/".join(re.sub(r"\d+", "#", part) for part in path.split("/")[:5])
 
 
 def processor_s(ground: Ground) -> float:
@@ -95,7 +109,7 @@ def figures(
         Figure("batches of the second unit", batches[1]),
         Figure("turns of the loop", ticks),
     ]  # fmt: skip
-    for name in samples[-1]:
+    for name in (name for name in samples[-1] if not name.startswith(PART)):
         first, last = ([s[name] for s in part if name in s] for part in (early, late))
         if first and last:
             before, after = statistics.median(first), statistics.median(last)

@@ -370,12 +370,15 @@ class Ground:
 
     def _sample(self) -> None:
         """Note from the provider's records when each host was there."""
+        readable_s = time.time()
         while not self._stop.wait(0.25):
             now_s = time.time()
             try:
                 hosts = self.provider_hosts()
             except ValueError:
                 continue
+            # Of a host that went while the records were torn, nobody can say when in that time it did.
+            ended_s, readable_s = (readable_s if now_s - readable_s > 1.0 else now_s), now_s
             for name, host in hosts.items():
                 known = self.hosts.setdefault(name, GivenHost(float(str(host["requested_s"]))))
                 if host["state"] in ("failed", "draining") and known.ending_s is None:
@@ -383,7 +386,7 @@ class Ground:
             for name, known in self.hosts.items():
                 if name not in hosts and known.gone_s is None:
                     known.gone_s = now_s
-                    known.ending_s = known.ending_s or now_s
+                    known.ending_s = known.ending_s or ended_s
 
     def step_clock(self, by_s: float) -> None:
         """Set the processes' clock forward or back from the true time."""

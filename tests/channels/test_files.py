@@ -9,7 +9,7 @@ import pytest
 
 from penstock.channels.batches import batches_in, publish
 from penstock.channels.files import FilesChannel, FilesConsumption, FilesOptions
-from penstock.channels.model import Stream
+from penstock.channels.model import Leaving, Stream
 from penstock.spark.checkpoints import Checkpoint, log_entries_after
 
 pytestmark = pytest.mark.spark
@@ -199,29 +199,58 @@ def test_the_log_of_a_source_is_shortened_and_the_query_goes_on_without_loss_or_
 ):
     monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
     channel, checkpoint, results = FilesChannel(tmp_path / "c"), tmp_path / "check", []
-    sizes = []
-    for round_number in range(2):
-        query = start(spark, channel, checkpoint, results)
-        for number in range(11 * round_number, 11 * (round_number + 1)):
-            channel.append(a_batch(spark, [number]), [STREAM], number, "me")
-            query.processAllAvailable()
-        query.stop()
-        consumption = channel.consumption(STREAM, checkpoint)
+    consumption, sizes = channel.consumption(STREAM, checkpoint), []
+    query = start(spark, channel, checkpoint, results)
+    for number in range(33):
+        channel.append(a_batch(spark, [number]), [STREAM], number, "me")
+        query.processAllAvailable()
         consumption.clean()
-        assert consumption.overgrown
-        consumption.shorten()
         sizes.append(Checkpoint(checkpoint).source_log(0).newest_size())
-        assert channel.consumption(STREAM, checkpoint).taken() == 11 * (round_number + 1)
-        assert not channel.consumption(STREAM, checkpoint).overgrown
+        if number == 20:
+            query.stop()
+            assert channel.consumption(STREAM, checkpoint).taken() == 21
+            query = start(spark, channel, checkpoint, results)
+    query.stop()
 
-    assert sorted(row[2] for row in results) == list(range(22))
-    assert max(sizes) < 300, "only what is not finished stays"
+    assert channel.consumption(STREAM, checkpoint).taken() == 33
+    assert sorted(row[2] for row in results) == list(range(33))
+    assert max(sizes[9:]) < 300, "only what is not finished stays, also while the query runs"
 
 
-def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monkeypatch):
+def test_a_log_with_checksums_is_shortened_while_the_query_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
-    folder, log = tmp_path / "c", tmp_path / "check" / "sources" / "0"
-    log.mkdir(parents=True)
+    monkeypatch.setattr("penstock.channels.files.LONGEST_CHECKED_LOG_BYTES", 300)
+    consumption, log = a_log_of_ten(tmp_path, finished=9)
+    (log / ".9.compact.crc").touch()
+
+    assert consumption.clean() == 10
+    assert consumption.overgrown
+    assert len(log_entries_after(log / "9.compact", -1)) == 10
+
+    consumption.shorten()
+    assert not consumption.overgrown
+    assert log_entries_after(log / "9.compact", -1) == []
+    assert not (log / ".9.compact.crc").exists()
+    assert consumption.taken() == 10
+
+
+def test_a_query_whose_source_remembers_too_many_files_starts_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.channels.files.MOST_FILES_REMEMBERED", 9)
+    consumption, _ = a_log_of_ten(tmp_path, finished=9)
+    assert not consumption.overgrown
+    consumption.clean()
+    assert consumption.overgrown
+    consumption.shorten()
+    assert not consumption.overgrown
+
+
+def a_log_of_ten(tmp_path, finished):
+    """A source that has taken ten files, one a micro-batch, up to one that is finished."""
+    folder, check = tmp_path / "c", tmp_path / "check"
+    log = check / "sources" / "0"
+    for part in (log, check / "offsets", check / "commits"):
+        part.mkdir(parents=True)
+    check.with_name("check-sources.json").write_text(json.dumps([f"{folder}/batch-"]))
     entries = []
     for number in range(10):
         batch = folder / f"batch-{number:09d}-1r-1f"
@@ -229,13 +258,106 @@ def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monk
         (batch / "part").touch()
         entries.append(json.dumps({"path": f"file://{batch}/part", "timestamp": 1, "batchId": number}))
     (log / "9.compact").write_text("\n".join(["v1", *entries]))
-    consumption = FilesConsumption(folder, tmp_path / "check")
+    if finished >= 0:
+        lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps({"logOffset": finished})]
+        (check / "offsets" / str(finished)).write_text("\n".join(lines))
+        (check / "commits" / str(finished)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return FilesConsumption(folder, check), log
+
+
+def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files.LONGEST_CHECKED_LOG_BYTES", 300)
+    consumption, log = a_log_of_ten(tmp_path, finished=-1)
+    (log / ".9.compact.crc").touch()
     assert consumption.overgrown
 
     consumption.shorten()
+    (log / ".9.compact.crc").touch()
 
     assert not consumption.overgrown
     assert len(log_entries_after(log / "9.compact", -1)) == 10, "nothing is finished: all of it stays"
+
+
+def test_sparks_sink_goes_on_with_a_log_that_forgets_and_old_notes_of_it_go(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.spark.checkpoints.LONGEST_SINK_NOTE", 10)
+    spark.conf.set("spark.sql.streaming.fileSink.log.cleanupDelay", "1")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "10")
+    (tmp_path / "in").mkdir()
+    for number in range(32):
+        line = {"record_id": f"r{number}", "source_time": "2026-01-01T00:00:00Z", "number": number}
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps(line))
+    given = spark.readStream.schema("record_id string, source_time timestamp, number long")
+    source = given.option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+    channel, staging = FilesChannel(tmp_path / "c"), tmp_path / "staging"
+    native = channel.native_writer([Leaving("upper", source, (STREAM,))], staging, "me")
+    native.start()
+    try:
+        query = native.writer().option("checkpointLocation", str(tmp_path / "out")).start()
+        query.processAllAvailable()
+        query.stop()
+    finally:
+        native.stop()
+        spark.conf.unset("spark.sql.streaming.fileSink.log.cleanupDelay")
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+
+    results = []
+    reading = start(spark, channel, tmp_path / "check", results)
+    reading.processAllAvailable()
+    reading.stop()
+    assert sorted(row[2] for row in results) == list(range(32))
+    notes = [file for file in (staging / "_spark_metadata").iterdir() if file.name[0] != "."]
+    assert max(len(file.read_text().splitlines()) for file in notes) <= 11, "ten of its own at the most"
+    assert len(notes) < 32
+
+
+def test_a_source_is_known_by_its_log_also_where_all_was_dropped_from_an_entry_of_it(tmp_path, monkeypatch):
+    log = tmp_path / "check" / "sources" / "0"
+    log.mkdir(parents=True)
+    (log / "9.compact").write_text("v1")
+    (log / "10").write_text('v1\n{"path": "file:///c/batch-000000010-1r-1f/part", "batchId": 10}')
+    listed = os.listdir
+    monkeypatch.setattr("penstock.spark.checkpoints.os.listdir", lambda f: sorted(listed(f), reverse=True))
+
+    assert Checkpoint(tmp_path / "check").source_of("/c/batch-") == 0
+
+
+def test_what_was_finished_while_the_cleaner_was_frozen_is_cleaned_although_spark_removed_its_notes(tmp_path):
+    folder, check = tmp_path / "c", tmp_path / "check"
+    log = check / "sources" / "0"
+    for part in (log, check / "offsets", check / "commits"):
+        part.mkdir(parents=True)
+    (check.with_name("check-sources.json")).write_text(json.dumps([f"{folder}/batch-"]))
+
+    def noted(number):
+        batch = folder / f"batch-{number:09d}-1r-1f"
+        batch.mkdir(parents=True)
+        (batch / "part").touch()
+        return json.dumps({"path": f"file://{batch}/part", "timestamp": 1, "batchId": number})
+
+    def finished(number):
+        lines = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps({"logOffset": number})]
+        (check / "offsets" / str(number)).write_text("\n".join(lines))
+        (check / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    entries = [noted(number) for number in range(24)]
+    for number in range(4):
+        (log / str(number)).write_text(f"v1\n{entries[number]}")
+    finished(3)
+    consumption = FilesConsumption(folder, check)
+    assert consumption.clean() == 4
+
+    for number in range(4):
+        (log / str(number)).unlink()
+    (log / "19.compact").write_text("\n".join(["v1", *entries[:20]]))
+    for number in range(20, 24):
+        (log / str(number)).write_text(f"v1\n{entries[number]}")
+    finished(22)
+
+    assert consumption.clean() == 19
+    assert consumption.backlog().in_service == 1
+    finished(23)
+    assert (consumption.clean(), consumption.clean()) == (1, 0)
 
 
 def test_good_lines_pay_for_no_column_of_bad_ones_and_a_bad_one_ends_the_query_all_the_same(

@@ -51,6 +51,23 @@ def test_finished_batches_are_published_in_order_and_nothing_stays_in_staging(tm
     assert (publisher.published, publisher.problem) == (3, None)
 
 
+def test_the_sinks_log_forgets_what_is_published_while_the_query_goes_on(tmp_path, publisher, monkeypatch):
+    monkeypatch.setattr("penstock.spark.checkpoints.LONGEST_SINK_NOTE", 50)
+    publisher.start()
+    notes = []
+    for number in range(9):
+        notes.append((staged(publisher.staging, number, [number]), number))
+    last = staged(publisher.staging, 9, [9])
+    log = publisher.staging / "_spark_metadata"
+    lines = [json.dumps({"path": f"file://{file}"}) for file in [*(file for file, _ in notes), last]]
+    (log / ".9").write_text("\n".join(["v1", *lines]))
+    (log / ".9").rename(log / "9.compact")
+
+    assert wait_until(lambda: len(ids(tmp_path / "out")) == 10, 10, poll_s=0.02)
+    assert wait_until(lambda: (log / "9.compact").read_text() == "v1", 10, poll_s=0.02)
+    assert sorted(ids(tmp_path / "out")) == sorted(f"r{n}" for n in range(10))
+
+
 def test_two_writers_of_one_folder_are_an_error_and_lose_nothing(tmp_path, publisher):
     staged(publisher.staging, 0, [0])
     publisher.start()

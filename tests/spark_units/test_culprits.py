@@ -11,7 +11,7 @@ from penstock.errors import ConfigurationError
 from penstock.runs.in_one_session import LocalRun
 from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.unit.culprits import Fault, find_culprits
-from penstock.spark.unit.faults import OperatorError, Skipped, decide
+from penstock.spark.unit.faults import SAME_TROUBLE_S, OperatorError, Skipped, Waiting, decide
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.query import UnitQuery
 from penstock.topology.model import Choice, Operator, Sink, Source, Topology, Unit
@@ -184,3 +184,12 @@ def test_a_torn_line_of_dead_letters_is_passed_over_and_the_next_one_stands_alon
     assert skipped.ids() == {("numbers", "r1"), ("numbers", "r2")}
     lines = (tmp_path / "skipped.jsonl").read_text().splitlines()
     assert [json.loads(line)["record_id"] for line in (lines[0], lines[2])] == ["r1", "r2"]
+
+
+def test_what_a_unit_waits_for_is_said_once_while_it_lasts_and_again_when_it_comes_back():
+    waiting = Waiting()
+    said = [waiting.said("the disk is full", now_s) for now_s in range(0, 3600, 10)]
+    assert said == ["the disk is full", *[None] * 359]
+    assert waiting.said("the broker is away", 3600.0) == "the broker is away"
+    assert waiting.said("the disk is full", 3610.0) == "the disk is full"
+    assert waiting.said("the disk is full", 3610.0 + SAME_TROUBLE_S) == "the disk is full"

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
@@ -23,7 +23,7 @@ from penstock.channels.publishing import FolderWriter, folder_writer
 from penstock.channels.schemas import carried_schema, fitted
 from penstock.channels.subscriptions import publish_to_subscribers
 from penstock.errors import ConfigurationError
-from penstock.spark.checkpoints import Checkpoint, SourceLog, sync
+from penstock.spark.checkpoints import Checkpoint, LoggedFile, SourceLog, sync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "json")
 _MALFORMED = "penstock_malformed"
 """The column Spark's JSON reader puts a line into that it cannot read."""
-LONGEST_LOG_BYTES = 16 * 2**20
-"""How long a file source's log may grow: some 60,000 files. Spark repeats all of it at every tenth batch."""
+LONGEST_LOG_BYTES = 256 * 1024
+"""From which length on a file source's log is shortened: some 1,000 files. Spark repeats all of it at every
+tenth batch, and keeps ten such files and more."""
+LONGEST_CHECKED_LOG_BYTES = 4 * 2**20
+"""The same where files have checksums beside them: there it takes a stop of the query."""
+MOST_FILES_REMEMBERED = 100_000
+"""Spark's source remembers every file it took for a week, some 300 bytes each; then its query starts anew."""
 _ARRIVALS_KEPT = 200
 """Micro-batches whose arrival times are remembered; the agent asks within seconds."""
 
@@ -227,6 +232,8 @@ class FilesConsumption:
         self._read_until = -1
         self._shortest = 0
         """Bytes of the source's log after it was last shortened."""
+        self._remembered = 0
+        """Files that the running query's source has taken."""
         # The agent asks how much waits while the cleaner works.
         self._lock = threading.Lock()
 
@@ -268,29 +275,37 @@ class FilesConsumption:
 
     @property
     def overgrown(self) -> bool:
-        """Whether the source's log is longer than need be."""
+        """Whether the query has to start anew, for its source's log or memory is longer than need be."""
         with self._lock:
-            # What could not be dropped at the last start is no reason for another one.
-            longest = max(LONGEST_LOG_BYTES, 2 * self._shortest)
-            return self._found() and self._log().newest_size() > longest
+            if self._remembered > MOST_FILES_REMEMBERED:
+                return True
+            return self._found() and self._log().checked and self._too_long(LONGEST_CHECKED_LOG_BYTES)
 
     def shorten(self) -> None:
-        """Drop from the source's log what is finished and deleted, after writing down how much it was."""
+        """Drop from the source's log what is finished and deleted; while the query is stopped."""
         with self._lock:
-            if not self._found() or self._log().newest_size() < LONGEST_LOG_BYTES // 2:
-                return
-            taken = (file for _, files in self._log().after(-1) for file in files)
-            present = [file.number for file in taken if os.path.exists(file.path)]
-            until = min([self._finished(), *(number - 1 for number in present)])
-            before = self._dropped()
-            if until > before.until:
-                records = before.records + self._counted(before.until, until)
-                part = self._dropped_file.with_suffix(".part")
-                part.write_text(json.dumps({"until": until, "records": records}))
-                sync(part)
-                part.replace(self._dropped_file)
-            self._log().forget_until(until)
-            self._shortest = self._log().newest_size()
+            self._remembered = 0
+            if self._found() and self._log().newest_size() >= LONGEST_LOG_BYTES // 2:
+                self._shorten()
+
+    def _too_long(self, bytes_: int) -> bool:
+        # What could not be dropped the last time is no reason for another one.
+        return self._log().newest_size() > max(bytes_, 2 * self._shortest)
+
+    def _shorten(self) -> None:
+        """Write down how much it was, then drop it."""
+        taken = (file for _, files in self._log().after(-1) for file in files)
+        present = [file.number for file in taken if os.path.exists(file.path)]
+        until = min([self._finished(), *(number - 1 for number in present)])
+        before = self._dropped()
+        if until > before.until:
+            records = before.records + self._counted(before.until, until)
+            part = self._dropped_file.with_suffix(".part")
+            part.write_text(json.dumps({"until": until, "records": records}))
+            sync(part)
+            part.replace(self._dropped_file)
+        self._log().forget_until(until)
+        self._shortest = self._log().newest_size()
 
     def _counted(self, after: int, until: int) -> int:
         """Records of the files in some entries of the source's log."""
@@ -344,6 +359,8 @@ class FilesConsumption:
                     with contextlib.suppress(OSError):
                         os.rmdir(batch.path)
                         self._present.pop(batch.path.name, None)
+            if self._found() and not self._log().checked and self._too_long(LONGEST_LOG_BYTES):
+                self._shorten()
             return deleted
 
     def arrivals(self, batch_id: int) -> list[Arrival]:
@@ -380,7 +397,17 @@ class FilesConsumption:
     def _read_log(self) -> None:
         if not self._found():
             return
-        for number, files in self._log().after(self._read_until):
+        self._take_up(self._log().after(self._read_until))
+        if self._finished() > self._read_until:
+            # Frozen for longer than Spark keeps a note: what was missed is repeated in its newest one.
+            self._take_up(self._log().after_a_gap(self._read_until))
+        if len(self._arrivals) > 2 * _ARRIVALS_KEPT:
+            for old in sorted(self._arrivals)[:-_ARRIVALS_KEPT]:
+                del self._arrivals[old]
+
+    def _take_up(self, entries: Iterable[tuple[int, list[LoggedFile]]]) -> None:
+        for number, files in entries:
+            self._remembered += len(files)
             for file in files:
                 folder, name = file.path.rsplit("/", 2)[1:]
                 batch = BatchFolder.of(Path(folder))
@@ -391,9 +418,6 @@ class FilesConsumption:
                 if os.path.exists(f"{self._folder}/{folder}/{name}"):
                     self._started.setdefault(folder, {})[name] = file.number
             self._read_until = number
-        if len(self._arrivals) > 2 * _ARRIVALS_KEPT:
-            for old in sorted(self._arrivals)[:-_ARRIVALS_KEPT]:
-                del self._arrivals[old]
 
     def _finished(self) -> int:
         """The entry of the source's log up to which the query has finished."""

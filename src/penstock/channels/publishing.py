@@ -134,6 +134,7 @@ class Publisher:
             done = 0
             for number in self._log.numbers_from(self._next):
                 done += self._publish(number)
+                self._log.forget(number)
                 self._next = number + 1
             self._failing = self._failing_since_s = None
             return done

@@ -120,10 +120,12 @@ class Checkpoint:
         for name in sorted(_names(self.folder / "sources")):
             for entry in _names(self.folder / "sources" / name):
                 with contextlib.suppress(OSError, UnicodeDecodeError):
-                    if marker in unquote((self.folder / "sources" / name / entry).read_text()):
+                    text = (self.folder / "sources" / name / entry).read_text()
+                    if marker in unquote(text):
                         return int(name)
-                    # One entry tells: a source has one folder or one topic.
-                    break
+                    # One entry tells, unless nothing is left of it: a source has one folder or one topic.
+                    if "\n" in text.strip():
+                        break
         return None
 
     def source_log(self, index: int) -> SourceLog:
@@ -164,11 +166,20 @@ class SourceLog:
 
     def after(self, number: int) -> Iterator[tuple[int, list[LoggedFile]]]:
         """Entries behind a number, in order, with the number each brings us to."""
-        known = number
-        for file in self.files_after(number):
-            entries = log_entries_after(file, known)
-            known = int(file.name.removesuffix(".compact"))
-            yield known, entries
+        return self._entries(self.files_after(number), number)
+
+    def after_a_gap(self, number: int) -> Iterator[tuple[int, list[LoggedFile]]]:
+        """The same where Spark has removed what follows the number: whoever reads was away for long."""
+        return self._entries(self.files_after(-1), number)
+
+    @staticmethod
+    def _entries(files: list[Path], known: int) -> Iterator[tuple[int, list[LoggedFile]]]:
+        for file in files:
+            number = int(file.name.removesuffix(".compact"))
+            if number > known:
+                entries = log_entries_after(file, known)
+                known = number
+                yield known, entries
 
     def files_after(self, number: int) -> list[Path]:
         """The log's files behind a number, in order.
@@ -194,10 +205,17 @@ class SourceLog:
         files = self.files_after(-1)
         return files[0].stat().st_size if files and files[0].name.endswith(".compact") else 0
 
-    def forget_until(self, number: int) -> None:
-        """Drop the entries up to a number from the file that repeats all; only while the query is stopped.
+    @property
+    def checked(self) -> bool:
+        """Whether the newest file that repeats all has a checksum beside it, which its reader compares."""
+        return any(file.with_name(f".{file.name}.crc").exists() for file in self.files_after(-1)[:1])
 
-        Spark never does: it would have to know that the files are gone for good.
+    def forget_until(self, number: int) -> None:
+        """Drop the entries up to a number from the file that repeats all; only finished ones.
+
+        Spark never does: it would have to know that the files are gone for good. It reads the file once
+        more, to repeat it ten batches later, and finds the old or the new one. With a checksum beside it, its
+        reader could find one of each: do it only while the query is stopped then.
         """
         for file in self.files_after(-1)[:1]:
             if not file.name.endswith(".compact"):
@@ -212,6 +230,8 @@ class SourceLog:
             part.replace(file)
 
 
+LONGEST_SINK_NOTE = 64 * 1024
+"""How long a compacted note of the file sink's log may be, in bytes."""
 _COMPACTED_EVERY = 10
 """Spark's `spark.sql.streaming.fileSink.log.compactInterval`, which nobody here changes."""
 
@@ -234,6 +254,19 @@ class SinkLog:
                 return [Path(local_path(json.loads(line)["path"])) for line in lines]
         return []
 
+    def forget(self, number: int) -> None:
+        """Empty a long compacted note whose files are all gone; also while the query runs.
+
+        Spark reads it once more, ten micro-batches later, to repeat it; nobody reads these files by it.
+        """
+        file = self.folder / f"{number}.compact"
+        # A checksum beside it would not fit the new content for a moment.
+        if file.with_name(f".{file.name}.crc").exists():
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_size > LONGEST_SINK_NOTE:
+                _empty_note(file)
+
     def fill(self, last: int) -> None:
         """Note micro-batches up to `last` that were written in another way, as without files.
 
@@ -245,9 +278,14 @@ class SinkLog:
             if number not in known:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 suffix = ".compact" if (number + 1) % _COMPACTED_EVERY == 0 else ""
-                part = self.folder / f".{number}-{uuid.uuid4().hex}"
-                part.write_text("v1")
-                part.replace(self.folder / f"{number}{suffix}")
+                _empty_note(self.folder / f"{number}{suffix}")
+
+
+def _empty_note(file: Path) -> None:
+    """A note of the file sink's log without files; it appears whole, or not."""
+    part = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
+    part.write_text("v1")
+    part.replace(file)
 
 
 def log_entries_after(file: Path, number: int) -> list[LoggedFile]:

@@ -98,6 +98,10 @@ def spark_settings(
         "spark.sql.constraintPropagation.enabled": "false",
         # The agent reads progress in batches every few seconds; the default ring of 100 overflows in 5 s.
         "spark.sql.streaming.numRecentProgressUpdates": "400",
+        # Spark keeps what its file source and sink noted for 10 min, every tenth note with all before it:
+        # at six batches a second gigabytes. Nobody needs them once they are repeated.
+        "spark.sql.streaming.fileSource.log.cleanupDelay": "1m",
+        "spark.sql.streaming.fileSink.log.cleanupDelay": "1m",
         # A function that hangs must not hang the end of the application too.
         "spark.sql.streaming.stopTimeout": "20s",
         # --- the driver -------------------------------------------------------------------------------

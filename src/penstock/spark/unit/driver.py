@@ -35,7 +35,7 @@ from penstock.spark.gateway.executors import ExecutorControl, scalability
 from penstock.spark.gateway.slots import ExecutorSlots
 from penstock.spark.object_store import store_settings
 from penstock.spark.settings import ExecutorShape, start_session
-from penstock.spark.unit.faults import OperatorError, Skipped, decide
+from penstock.spark.unit.faults import OperatorError, Skipped, Waiting, decide
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.heartbeat import HEARTBEAT_S, HeartbeatClient, SupersededError
 from penstock.spark.unit.meter import UnitMeter
@@ -152,6 +152,7 @@ class UnitDriver:
         self._state = UnitState.SUBMITTED
         self._notices: list[str] = []
         self._told: dict[str, str | None] = {}
+        self._waiting = Waiting()
         self._shown: tuple[SeenInstance, ...] = ()
         self._superseded = False
         self._drained = False
@@ -238,13 +239,14 @@ class UnitDriver:
             except ClusterError as error:
                 self._drained = False
                 # A broker that does not answer: the unit waits for it, and so do its records.
-                self._say(UnitState.RUNNING, f"unit {self.unit}: {error}")
+                self._say(UnitState.RUNNING, self._waiting.said(f"unit {self.unit}: {error}"))
                 self._ended.wait(LONGEST_PAUSE_S)
             except Exception as error:
                 batch = int(((running.lastProgress if running else None) or {}).get("batchId", 0))
                 attempt = attempt + 1 if batch == last_failed_batch else 0
                 last_failed_batch = batch
-                self._say(UnitState.RUNNING, f"unit {self.unit}: {decide(query, error, attempt, skipped)}")
+                told = f"unit {self.unit}: {decide(query, error, attempt, skipped)}"
+                self._say(UnitState.RUNNING, self._waiting.said(told))
                 # A broker or a disk that is away gets a moment; what waits is kept by the source.
                 self._ended.wait(min(LONGEST_PAUSE_S, 0.5 * 2**attempt))
         self._say(UnitState.STOPPED)

@@ -25,6 +25,8 @@ LOG = logging.getLogger(__name__)
 
 RETRIES = 3
 """How often a unit tries again by itself before it stops."""
+SAME_TROUBLE_S = 60.0
+"""The same words within this time are about the same trouble."""
 
 
 class OperatorError(PenstockError):
@@ -88,6 +90,21 @@ class Skipped:
                     file.write(json.dumps(entry, default=str).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+class Waiting:
+    """What a unit waits for: said once for as long as it comes again and again."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._until_s = 0.0
+
+    def said(self, words: str, now_s: float | None = None) -> str | None:
+        """The words, or None where they were said of the same trouble already."""
+        at_s = time.monotonic() if now_s is None else now_s
+        again = words == self._words and at_s < self._until_s
+        self._words, self._until_s = words, at_s + SAME_TROUBLE_S
+        return None if again else words
 
 
 def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skipped) -> str:
