@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ import pytest
 
 from penstock.controller.journal import Journal
 from penstock.controller.mode import Mode
+from penstock.machine.bounded import BoundedServer
 from penstock.machine.processes import wait_until
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
@@ -75,6 +78,40 @@ def test_another_host_name_a_way_out_of_the_folder_and_a_strange_question_are_re
         assert asked(server, path)[0] == 404
     assert asked(server, "/data/forecast?unit=nobody&at=1")[0] == 400
     assert asked(server, "/data/tell", method="POST", body='{"kind": "pause"}')[0] == 400
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET / HT",
+        b"POST /data/tell HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_who_does_not_end_a_request_is_cut_off_and_keeps_no_thread(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(BoundedServer, "longest_request_s", 0.5)
+    before = threading.active_count()
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(8)]
+    for connection in slow:
+        connection.sendall(begun)
+    for connection in slow:
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(65_536):
+                pass
+        connection.close()
+    assert wait_until(lambda: threading.active_count() <= before, 10)
+    assert asked(server, "/data/films")[0] == 200
+
+
+def test_a_request_without_an_end_is_refused_unread(server: PageServer) -> None:
+    for length in ("-1", str(2**40)):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(
+                f"POST /data/tell HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
+            )
+            assert b" 413 " in connection.recv(200)
 
 
 def test_it_listens_on_loopback_alone(server: PageServer) -> None:

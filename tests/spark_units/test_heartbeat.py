@@ -219,7 +219,7 @@ def test_a_captured_report_is_not_heard_again(tmp_path: Path, controller: Contro
 def test_a_request_that_trickles_is_ended_as_a_whole(
     tmp_path: Path, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "LONGEST_REQUEST_S", 0.5)
+    monkeypatch.setattr(heartbeat._Server, "longest_request_s", 0.5)
     host, _, port = address(tmp_path)["url"].removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"POST /report HTTP/1.0\r\n")

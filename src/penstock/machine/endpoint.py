@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from penstock.errors import ConfigurationError
+from penstock.machine.bounded import BoundedServer
 
 LOG = logging.getLogger(__name__)
 
@@ -76,9 +76,5 @@ class Endpoint:
         self.close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        with contextlib.suppress(Exception):
-            LOG.debug("a request of %s ended early", client_address, exc_info=True)
+class _Server(BoundedServer):
+    longest_request_s = LONGEST_REQUEST_S

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError, PenstockError
+from penstock.machine.bounded import BoundedServer
 from penstock.page.answers import Answers
 from penstock.page.files import HEADERS, as_json, own_file, packed
 from penstock.page.live import LiveFeed
@@ -43,7 +44,7 @@ class PageServer:
         self.answers = Answers(runs)
         self.token = secrets.token_urlsafe(24)
         try:
-            self._http = _Http((LOOPBACK, port), _handler(self))
+            self._http = BoundedServer((LOOPBACK, port), _handler(self))
         except OSError as error:
             raise ConfigurationError(
                 f"the page cannot be served on port {port}: {error.strerror or error}; "
@@ -99,12 +100,6 @@ def live_page(folder: Path, topology: Topology, port: int = 0) -> Iterator[PageS
             server.feed.ended(LAST_WORDS_S)
 
 
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-
 def _handler(page: PageServer) -> type[BaseHTTPRequestHandler]:
     class Handler(_Handler):
         pass
@@ -118,6 +113,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "Penstock"
     sys_version = ""
+    server: BoundedServer
+    timeout = BoundedServer.longest_request_s
+
+    def handle_one_request(self) -> None:
+        """One request of a connection, which is kept for the next one."""
+        self.server.reads(self.request)
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """A file of the page, or something of the run."""
@@ -147,6 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _get(self) -> None:
+        self.server.is_read(self.request)
         parts = urlsplit(self.path)
         if not parts.path.startswith("/data/"):
             self._file(parts.path)
@@ -159,11 +162,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post(self) -> None:
         length = int(self.headers.get("Content-Length", "0"))
-        if length > MOST_BODY:
+        if not 0 <= length <= MOST_BODY:
             self.close_connection = True
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "that is too much")
             return
         body = self.rfile.read(length)
+        self.server.is_read(self.request)
         if self._allowed():
             if not self.path.startswith("/data/"):
                 raise KeyError(self.path)

@@ -12,21 +12,19 @@ import contextlib
 import hmac
 import json
 import logging
-import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.fleet.ports import UnitReport, Wanted
+from penstock.machine.bounded import BoundedServer
 from penstock.machine.files import PRIVATE, written
-from penstock.machine.peers import is_stranger
 from penstock.machine.secrets import new_secret, remember
 from penstock.plain import from_json, to_json
 from penstock.spark.unit.specification import UnitSpecification
@@ -123,7 +121,7 @@ class HeartbeatServer:
             def log_message(self, format: str, *args: Any) -> None:
                 LOG.debug(format, *args)
 
-        self._server = _BoundedServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._file = folder / ADDRESS_FILE
         self._thread = self._listener()
 
@@ -183,45 +181,12 @@ class _Heard:
         return beat
 
 
-class _BoundedServer(ThreadingHTTPServer):
-    """Works on so many requests at once, each for so long, and on none of another user.
+class _Server(BoundedServer):
+    """Slow callers cannot take all threads, and strangers on this machine not even one."""
 
-    Slow callers cannot take all threads, and strangers on this machine not even one.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._begun_s: dict[Any, float] = {}
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return not is_stranger(client_address, request.getsockname())
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        self._begun_s[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._begun_s.pop(request, None)
-            self._free.release()
-
-    def service_actions(self) -> None:
-        """End what takes too long as a whole, however busily it sends byte after byte."""
-        for request, begun_s in list(self._begun_s.items()):
-            if time.monotonic() - begun_s > LONGEST_REQUEST_S:
-                with contextlib.suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        LOG.debug("a request of %s ended early", client_address, exc_info=True)
+    most_at_once = MOST_AT_ONCE
+    longest_request_s = LONGEST_REQUEST_S
+    for_its_owner_alone = True
 
 
 def _number(text: str) -> int:
