@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import random
@@ -20,10 +21,12 @@ from faults.outcomes import Outcome, Round
 from faults.rounds import state_of_the_code
 from penstock.machine.processes import wait_until
 
-START_S = 300.0
-HEAL_S = 240.0
-"""A fault that is not healed after so long has failed, and its round ends."""
+START_S = 480.0
+HEAL_S = 480.0
+"""A fault that is not healed after so long has failed, and its round ends: many times what it takes on a busy
+machine, so that what is slow is not taken for what hangs."""
 DRAIN_S = 240.0
+"""At the end nothing comes out any more where nothing came for so long."""
 SETTLE_S = 1.0
 """The run is whole for so long before the next fault."""
 EDGE_S = 3.0
@@ -255,8 +258,14 @@ def _end(ground: Ground, found: Round) -> None:
             ground.watcher is not None and ground.watcher.poll() is not None
         )
 
+    def goes_on(before: int) -> bool:
+        return all_out() or len(ground.results.seen) > before
+
     ground.start(feed=False)
-    wait_until(all_out, DRAIN_S, poll_s=0.3)
+    before = -1
+    while before < len(ground.results.seen) < fed:
+        before = len(ground.results.seen)
+        wait_until(functools.partial(goes_on, before), DRAIN_S, poll_s=0.3)
     cleaned = wait_until(lambda: _unread(ground) < 30, 15.0, poll_s=0.5)
     code = ground.stop()
     ground.results.look()

@@ -215,7 +215,7 @@ class Ground:
         assert self.watcher is not None
         if self.watcher.poll() is None:
             self.watcher.send_signal(signal.SIGINT)
-        return self.watcher.wait(150)
+        return self.watcher.wait(300)
 
     def close(self) -> None:
         """End whatever is left, and all threads."""
