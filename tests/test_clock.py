@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.clock import VirtualClock, WallClock
+from penstock.clock import StepsBack, VirtualClock, WallClock
 
 
 def test_the_virtual_clock_jumps_forward_and_never_back() -> None:
@@ -30,3 +30,18 @@ def test_setting_the_machines_clock_moves_the_wall_clock_not_at_all(monkeypatch:
     before_s = clock.now_s()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert 0.0 <= clock.now_s() - before_s < 60.0
+
+
+def test_a_clock_that_is_set_back_is_noticed_once_and_one_that_is_set_forward_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told_s, real = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: real() + told_s[0])
+    steps = StepsBack()
+    assert steps.since_last_s() == 0.0
+
+    told_s[0] = 3600.0
+    assert steps.since_last_s() == 0.0
+    told_s[0] = 0.0
+    assert steps.since_last_s() == pytest.approx(3600.0, abs=5.0)
+    assert steps.since_last_s() == 0.0

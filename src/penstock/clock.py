@@ -43,6 +43,22 @@ class WallClock:
             time.sleep(min(remaining_s, 0.5))
 
 
+class StepsBack:
+    """Notices that the machine's clock was set back: who waits for a time of day then waits for longer."""
+
+    LEAST_S = 2.0
+    """Less than this nobody has to be told: it passes."""
+
+    def __init__(self) -> None:
+        self._ahead_s = time.time() - time.monotonic()
+
+    def since_last_s(self) -> float:
+        """By how much it was set back since this was last asked; 0 where it was not."""
+        before_s, self._ahead_s = self._ahead_s, time.time() - time.monotonic()
+        back_s = before_s - self._ahead_s
+        return back_s if back_s >= self.LEAST_S else 0.0
+
+
 class VirtualClock:
     """A clock that jumps: waiting for an instant makes it that instant at once."""
 

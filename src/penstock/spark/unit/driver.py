@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.channels.registry import jars_of
+from penstock.clock import StepsBack
 from penstock.errors import ClusterError, ConfigurationError, PenstockError
 from penstock.fleet.deployment import InstanceState
 from penstock.fleet.ports import SeenInstance, UnitReport
@@ -219,6 +220,7 @@ class UnitDriver:
 
     def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
         attempt, last_failed_batch = 0, -1
+        steps = StepsBack()
         while not self._over:
             running = None
             try:
@@ -228,6 +230,12 @@ class UnitDriver:
                 while not self._over and self._wanted.drain is draining:
                     if running.awaitTermination(LOOK_S):
                         self._drained = draining
+                        break
+                    if back_s := steps.since_last_s():
+                        # Spark's trigger and Kafka's clients wait by the time of day: an hour back, an hour
+                        # more. A query that starts anew does not.
+                        told = f"the clock was set back by {back_s:.0f} s; its query starts anew"
+                        self._say(UnitState.RUNNING, f"unit {self.unit}: {told}")
                         break
                 running.stop()
                 if self._drained:
