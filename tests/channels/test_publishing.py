@@ -200,6 +200,25 @@ def test_a_durable_batch_is_synced_before_its_rename(tmp_path, monkeypatch, dura
     assert (before, after) == ((["part.json", "_staged-000000000"], ["out"]) if durable else ([], []))
 
 
+def test_a_publisher_that_hangs_is_told_and_so_is_for_how_long(tmp_path, publisher, monkeypatch):
+    monkeypatch.setattr("penstock.channels.publishing.LONGEST_BUSY_S", 0.2)
+    publisher.start()
+    file = publisher.staging / "part-0.json"
+    # Reading it takes until somebody writes into it, as from a disk that does not answer.
+    os.mkfifo(file)
+    log = publisher.staging / "_spark_metadata"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / ".0").write_text("v1\n" + json.dumps({"path": f"file://{file}"}))
+    (log / ".0").rename(log / "0")
+
+    assert wait_until(lambda: publisher.problem is not None, 10, poll_s=0.05)
+    assert "does not answer" in publisher.problem
+    assert publisher.stuck_s > 0.2
+
+    file.open("w").close()
+    assert wait_until(lambda: publisher.problem is None, 10, poll_s=0.05)
+
+
 def test_a_publisher_that_fails_for_long_says_for_how_long(tmp_path, publisher, monkeypatch):
     publisher.start()
     monkeypatch.setattr("penstock.channels.publishing.link_into", lambda *a, **o: 1 / 0)

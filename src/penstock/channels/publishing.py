@@ -35,6 +35,8 @@ POLL_S = 0.02
 """How often the sink's log is looked at: one listing of a small folder."""
 LONGEST_PAUSE_S = 5.0
 """How long is waited at most before it is tried again."""
+LONGEST_BUSY_S = 30.0
+"""How long one look and what it finds may take; longer, and it is told that it hangs."""
 TRIES_OF_A_TORN_FILE = 5
 """How often a file that cannot be read is tried before it is set aside: a disk may be slow, not broken."""
 SINK_MEMORY_S = 3600
@@ -70,6 +72,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self._failing: Exception | None = None
         self._failing_since_s: float | None = None
+        self._busy_since_s: float | None = None
         self._unreadable: dict[Path, int] = {}
         self._torn: list[str] = []
         self.published = 0
@@ -79,6 +82,8 @@ class Publisher:
     def problem(self) -> str | None:
         """Why batches are not published, or which files were set aside; None where all is well."""
         told = [str(self._failing)] if self._failing is not None else []
+        if self._hung_s > LONGEST_BUSY_S:
+            told.append(f"the disk does not answer for more than {LONGEST_BUSY_S:.0f} s")
         if self._torn:
             aside = self.staging / TORN
             told.append(f"{len(self._torn)} file(s) could not be read and lie in {aside}: {self._torn[-1]}")
@@ -88,6 +93,11 @@ class Publisher:
     def stuck_s(self) -> float:
         """For how long nothing could be published although there was something."""
         since_s = self._failing_since_s
+        return self._hung_s if since_s is None else time.monotonic() - since_s
+
+    @property
+    def _hung_s(self) -> float:
+        since_s = self._busy_since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def start(self) -> None:
@@ -142,6 +152,7 @@ class Publisher:
     def _run(self) -> None:
         pause_s = POLL_S
         while not self._stop.wait(pause_s):
+            self._busy_since_s = time.monotonic()
             try:
                 self.publish()
                 pause_s = POLL_S
@@ -152,6 +163,8 @@ class Publisher:
                     self._failing_since_s = time.monotonic()
                     LOG.warning("results cannot be published: %s", error)
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+            finally:
+                self._busy_since_s = None
 
     def _publish(self, number: int) -> int:
         # A compacted note repeats older ones; their files were deleted when they were published.
