@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 
+import pytest
+
+from penstock.channels.batches import last_batch
+from penstock.machine.processes import wait_until
 from penstock.runs.sources import LEAD_S, Feed
 from penstock.spark.unit.folders import RunFolders
 from penstock.topology.file import parse_topology
@@ -20,3 +27,33 @@ def test_a_run_that_makes_no_records_itself_begins_all_the_same(tmp_path: Path) 
     assert feed.started_s == 100.0 + LEAD_S
     assert not feed.running()
     assert feed.unfinished() == ()
+
+
+WRITING = """
+loop: {silence: 5 s, monitoring: 1 s}
+sources: {numbers: {workload: {name: constant, level_per_s: 50}, schema: number long}}
+operators: {count: {inputs: numbers, function: "a:count"}}
+"""
+
+
+def test_a_feeder_that_is_frozen_is_told_ended_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    feed = Feed("run", parse_topology(WRITING), RunFolders(tmp_path / "run"))
+    written = tmp_path / "run" / "sources" / "numbers" / "count"
+    (tmp_path / "run").mkdir()
+    feed.start(time.time())
+    try:
+        assert wait_until(lambda: last_batch(written) > 3 and not feed.watch(), 60)
+        frozen = feed.children.records["numbers"].pid
+        os.kill(frozen, signal.SIGSTOP)
+        reached = last_batch(written)
+
+        told: list[str] = []
+        assert wait_until(lambda: bool(told.extend(feed.watch()) or told), 60)
+        assert told == ["the feeder of source numbers hung; it is started again and goes on"]
+        assert feed.children.records["numbers"].pid != frozen
+        assert wait_until(lambda: last_batch(written) > reached + 5, 60)
+    finally:
+        feed.stop()
