@@ -80,6 +80,25 @@ def test_topics_are_made_once_with_partitions_and_records_keep_ids_and_times(spa
     assert again.count() == len(results) == 20
 
 
+def test_a_topics_files_are_short_so_that_what_was_read_leaves_the_disk(spark, broker, monkeypatch):
+    from pyspark.sql import functions as sql
+
+    monkeypatch.setattr("penstock.channels.kafka.SEGMENT_BYTES", 2**20)
+    channel = KafkaChannel(KafkaOptions(), broker.record().bootstrap, "short", 1)
+    stream = Stream("upper", "counting", "text string")
+    channel.prepare(spark, [stream])
+    records = spark.range(3000).select(
+        sql.col("id").cast("string").alias("record_id"),
+        sql.current_timestamp().alias("source_time"),
+        sql.repeat(sql.sha2(sql.col("id").cast("string"), 512), 8).alias("text"),
+    )
+    channel.append(records, [stream], 0, "me")
+
+    files = list((broker.folder / "data").glob(f"{channel.topic('upper')}-0/*.log"))
+    assert len(files) >= 3
+    assert max(file.stat().st_size for file in files) <= 2**20
+
+
 def test_a_batch_written_again_is_there_twice_and_deduplicated_by_choice(spark, broker, tmp_path):
     channel = channel_of(broker, "twice", deduplicate="1 h")
     channel.prepare(spark, [STREAM])

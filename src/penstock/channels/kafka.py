@@ -40,6 +40,9 @@ Spark's reader looks at a partition's end after every fetch, and Kafka's client 
 its request ahead is back: at Kafka's usual 500 ms every task waited that long, and held its slot meanwhile.
 Between batches nobody asks, so a short wait costs the broker nothing.
 """
+SEGMENT_BYTES = 64 * 2**20
+"""How long a file of a topic gets. A broker removes whole files alone: with Kafka's 1 GiB, that much of every
+partition stays after it was read."""
 MOST_PARTITIONS = 10_000
 _MALFORMED = "penstock_malformed"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -156,12 +159,12 @@ class KafkaChannel:
     def prepare(self, spark: SparkSession, streams: Sequence[Stream]) -> None:
         """Create the topics that do not exist yet; ClusterError where the broker does not answer."""
         retention = self.options.retention
-        configuration = {"retention.ms": "-1"}
+        configuration = {"retention.ms": "-1", "segment.bytes": str(SEGMENT_BYTES)}
         if retention is not None:
             retention_ms = int(duration_s(retention) * 1000)
             # Retention works on closed segments only: close them well within it.
             segment_ms = max(1000, retention_ms // 4)
-            configuration = {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+            configuration |= {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
         with KafkaAdmin(spark, self.bootstrap, self.client) as admin:
             for name in sorted({self.topic(stream.producer) for stream in streams}):
                 admin.create_topic(name, self.partitions, configuration)
