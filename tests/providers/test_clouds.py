@@ -298,6 +298,8 @@ SHORT = (
 )
 """What every cloud goes through each time; the rest is the simulated one's alone, but for `make clouds`."""
 IN_FULL = os.environ.get("PENSTOCK_CLOUDS") == "full"
+AWAY_S = 60.0 if IN_FULL else 1.0
+"""How long an API is away."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -457,7 +459,7 @@ def test_an_api_that_is_away_is_waited_for_and_what_was_seen_is_shown_with_its_a
     case.cloud.away = True
     case.want("h2")
     case.until(lambda _: case.provider.standing(0.0).problem)
-    case.until(lambda _: case.provider.standing(0.0).age_s > 1.0)
+    case.until(lambda _: case.provider.standing(0.0).age_s > AWAY_S, AWAY_S + LONGEST_S)
     assert case.look()["h1"].state is HostState.UP
     assert case.look()["h2"].state is HostState.REQUESTED
     before = case.cloud.calls
