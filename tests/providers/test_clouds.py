@@ -176,6 +176,7 @@ def aws() -> Iterator[Case]:
                 lambda site: AwsApi(site, parameters, OWNER),
                 "aws",
                 small,
+                notices=True,
                 pace=pace,
                 coarse_s=1.0,
             )
@@ -516,6 +517,9 @@ def test_a_host_given_back_before_its_machine_is_seen_leaves_none(case: Case) ->
 def test_notice_of_an_interruption_is_shown(case: Case) -> None:
     if not case.notices:
         pytest.skip("this cloud tells it to the machine alone, or to nobody")
+    case.provider.close(0.0)
+    case.flavour = replace(case.flavour, spot=True)
+    case.start()
     case.want("h1")
     case.all_up("h1")
     case.cloud.gives_notice("h1", 30.0)

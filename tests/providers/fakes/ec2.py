@@ -10,10 +10,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qsl
 
-from penstock.providers.aws import _ended_s
+from penstock.providers.aws import NOTICE_S, _ended_s
 from penstock.rig.cloud_front import FAULTS
 from tests.providers.fakes.cloud import FakeCloud, Recorded
 from tests.providers.fakes.wire import Answer, Lost, Request, WireFake
@@ -101,7 +102,26 @@ class FrontOfMoto(WireFake):
             if action == "TerminateInstances":
                 with self.cloud.lock:
                     self.cloud.remove(asked["InstanceId.1"])
+            if action == "DescribeSpotInstanceRequests":
+                return text(200, self._notices(asked))
             return text(*forwarded(self.cloud.url, request))
+
+    def _notices(self, asked: Mapping[str, str]) -> str:
+        """Instances that will be taken away, which moto never does: marked two minutes before."""
+        assert (asked["Filter.1.Name"], asked["Filter.1.Value.1"]) == (
+            "status-code",
+            "marked-for-termination",
+        )
+        marked = [r for r in self.cloud.living() if r.taken_s is not None]
+        items = "".join(
+            f"<item><spotInstanceRequestId>sir-{record.id}</spotInstanceRequestId>"
+            f"<instanceId>{record.id}</instanceId><status><code>marked-for-termination</code>"
+            f"<updateTime>{instant(record.taken_s - NOTICE_S)}</updateTime></status></item>"
+            for record in marked
+            if record.taken_s is not None
+        )
+        name = "DescribeSpotInstanceRequestsResponse"
+        return f"<{name}><spotInstanceRequestSet>{items}</spotInstanceRequestSet></{name}>"
 
     def _run(self, request: Request, asked: Mapping[str, str]) -> Answer:
         tags = {
@@ -122,6 +142,11 @@ class FrontOfMoto(WireFake):
         status, code, message = FAULTS[kind]
         error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
         return text(status, f"<Response><Errors>{error}</Errors><RequestID>x</RequestID></Response>")
+
+
+def instant(at_s: float) -> str:
+    """A time as EC2 writes it."""
+    return datetime.fromtimestamp(at_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def text(status: int, body: str) -> Answer:
