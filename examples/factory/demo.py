@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 if str(EXAMPLES) not in sys.path:
     sys.path.insert(0, str(EXAMPLES))
 
+import psutil
 import typer
 from rich.console import Console
 from rich.live import Live
@@ -45,6 +47,7 @@ from penstock.machine.files import written
 from penstock.monitoring.sla import LEVELS
 from penstock.page.server import live_page
 from penstock.quantities import format_duration
+from penstock.report.hints import hints
 from penstock.report.run_report import write_run_report
 from penstock.report.terminal import LiveView, flow_of, side_by_side
 from penstock.runs.assembly import load as load_file
@@ -289,6 +292,8 @@ class Outcome:
     reconciliation: Reconciliation
     page: Path
     pdfs: tuple[Path, ...]
+    hints: tuple[str, ...]
+    """What would have been kept, where something was missed."""
     first_record_s: float | None
     """From the start of the run until the first record was processed."""
     interrupted: bool
@@ -332,11 +337,14 @@ def run_factory(
     )
     sensors = SensorFeed(name, topology, place, load)
     run = Run(plan, place, feed=sensors)
+    busy: list[float] = []
+    psutil.cpu_percent()  # the first call begins to measure
     view = LiveView(time.time, lambda: _headline(sensors, begun_s), lambda: _inbox_line(sensors))
 
     def each(tick: Tick) -> None:
         status = run.status()
         view.show(status)
+        busy.append(psutil.cpu_percent() / 100)
         if not first_s and any(signal.measurement.processed for signal in tick.signals):
             first_s.append(time.time() - begun_s)
         if not console.is_terminal:
@@ -360,14 +368,17 @@ def run_factory(
             twin = simulated_twin(topology, profile, load.seed)
             still = with_choices(topology, policy=Choice("fixed", {"instances": 1}))
             unscaled = simulated_twin(still, profile, load.seed)
-            best_cost = best_cost_of(run.journal, topology)
-            page = write_run_report(folder, topology, result, run.journal, {"simulated": twin}, best_cost)
+            best_cost, busy_ratio = best_cost_of(run.journal, topology), fmean(busy) if busy else None
+            page = write_run_report(
+                folder, topology, result, run.journal, {"simulated": twin}, best_cost, busy_ratio
+            )
     finally:
         _listen()
     place.write_end(last, result)
     pdfs = tuple(message.document for message in inbox.messages_in(sensors.inbox) if message.document)
     began_s = first_s[0] if first_s else None
-    return Outcome(result, twin, unscaled, reconciliation, page, pdfs, began_s, interrupted)
+    told = tuple(hints(result, busy_ratio))
+    return Outcome(result, twin, unscaled, reconciliation, page, pdfs, told, began_s, interrupted)
 
 
 def _listen() -> None:
@@ -450,8 +461,8 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
         _print_reconciliation(console, reconciled)
     actions = ", ".join(f"{verb_of(kind)} {count}" for kind, count in sorted(result.actions.items()) if count)
     console.print(
-        f"bill: [bold]{result.resource_cost} {result.currency}[/bold] for {result.paid_units} billing units "
-        f"on {result.leases} hosts ({result.host_s / 60:.1f} host-minutes); {actions}; "
+        f"bill: [bold]{result.resource_cost:.4g} {result.currency}[/bold] for {result.paid_units} billing "
+        f"units on {result.leases} hosts ({result.host_s / 60:.1f} host-minutes); {actions}; "
         f"{result.paid_after_release} units paid for hosts that had been told to go"
     )
     console.print(
@@ -467,6 +478,8 @@ def _print_summary(console: Console, outcome: Outcome) -> None:
         f"kept with scaling: [bold]{kept}[/bold]; without it, one instance a unit: [bold]{without}[/bold] "
         "(simulated with the durations of this run)"
     )
+    for hint in outcome.hints:
+        console.print(hint, style="yellow", highlight=False)
     console.print(side_by_side(deviations(outcome.result, outcome.twin)))
     if outcome.first_record_s is not None:
         console.print(f"first record processed {outcome.first_record_s:.0f} s after the start")

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.channels.feeder import feed
 from penstock.controller.journal import Journal
-from penstock.monitoring.health import CONGESTED, health, health_over, operator_health
+from penstock.controller.state import State
+from penstock.monitoring.health import CONGESTED, health, health_over, operator_health, told_healths
 from penstock.runs.sources import FEED, Feed
 from penstock.simulator import SimulationSettings, simulate
 from penstock.spark.unit.folders import RunFolders
@@ -44,6 +45,24 @@ def test_inside_a_unit_only_what_takes_records_from_outside_can_be_congested() -
     assert operator_health(topology, "u", 0.5) == {"parse": 0.5, "count": 1.0}
 
 
+def test_until_something_is_finished_the_health_is_not_known() -> None:
+    state = State(a_topology())
+    state.remember([a_signal(at_s=10.0, arrived=50, processed=0)])
+    assert state.health("a", 10.0) is None
+    state.remember([a_signal(at_s=20.0, arrived=50, processed=40)])
+    assert state.health("a", 20.0) == pytest.approx(0.4)
+    state.remember([a_signal(at_s=100.0, arrived=50, processed=0)])
+    assert state.health("a", 100.0) == 0.0
+
+
+def test_the_journal_tells_the_same_health_as_the_status() -> None:
+    at = ((10.0, 50, 0), (20.0, 50, 40), (75.0, 10, 0), (90.0, 0, 0), (200.0, 0, 0))
+    rows = [{"unit": "a", "at_s": s, "arrived": came, "processed": done} for s, came, done in at]
+    assert told_healths(rows) == [None, pytest.approx(0.4), pytest.approx(40 / 60), 0.0, None]
+    other = {"unit": "b", "at_s": 20.0, "arrived": 5, "processed": 0}
+    assert told_healths([*rows, other])[-1] is None
+
+
 def test_an_overloaded_unit_is_congested_in_the_journal_and_a_sufficient_one_is_not(tmp_path: Path) -> None:
     topology = a_topology(
         operators=[an_operator("a", service_s=0.1), an_operator("b", service_s=0.01)],
@@ -57,8 +76,6 @@ def test_an_overloaded_unit_is_congested_in_the_journal_and_a_sufficient_one_is_
         of = {unit: [row["health"] for row in late if row["unit"] == unit] for unit in ("a", "b")}
         assert max(of["a"]) < 0.6 < CONGESTED
         assert min(of["b"]) > 0.95
-        named = journal.rows("observation", ("unit", "health"))
-        assert set(named[0]) == {"unit", "health"}
 
 
 def test_a_source_that_stands_still_emits_less_than_is_due(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from penstock.controller.loop import Controller, Tick
 from penstock.controller.mode import Mode
 from penstock.controller.status import Watching
 from penstock.fleet.ports import Ground
+from penstock.infrastructure.siting import placed
 from penstock.report.run_report import write_run_report
 from penstock.runs import obeying
 from penstock.runs.assembly import load, with_choices
@@ -91,7 +93,7 @@ class PacedSimulation:
         self.done = 0
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.plan = RunPlan.of(topology, topology.name)
+        self.plan = RunPlan.of(topology, topology.name, places=placed(topology))
         self.clock = VirtualClock()
         self.told_to_stop = False
         self.controller: Controller | None = None
@@ -127,13 +129,18 @@ class PacedSimulation:
 
     def begin(self, topology: Topology, pending: Pending) -> None:
         """Go on with another version of the topology."""
-        found = preview(self.topology, topology)
+        found = preview(self.topology, topology, places=self.plan.places, to=pending.places)
         require_possible(found, give_up_state=pending.give_up_state)
-        self.plan, self.topology = self.plan.changed(topology, found.restarts), topology
+        self.plan, self.topology = self.plan.changed(topology, found.restarts, found.places), topology
         self.folder.write_plan(self.plan)
-        self.running_controller().change(topology, self.plan.revision, found.restarts)
+        self.running_controller().change(self._planned(), self.plan.revision, found.restarts)
         changes = "; ".join(map(str, found.changes))
         self.note(f"revision {self.plan.revision}: {changes} ({pending.reason})")
+
+    def _planned(self) -> Topology:
+        """The topology as the loop plans with it: every unit at the one site it is at, as in a real run."""
+        units = (replace(unit, sites=(self.plan.places[unit.name],)) for unit in self.topology.units)
+        return replace(self.topology, units=tuple(units))
 
     def __enter__(self) -> PacedSimulation:
         self.folder.write_plan(self.plan)
@@ -165,7 +172,7 @@ class PacedSimulation:
             self._begun.set()
 
     def _go_on(self) -> None:
-        topology, settings = self.topology, SimulationSettings(seed=1)
+        topology, settings = self._planned(), SimulationSettings(seed=1)
         with self.folder.lock(), Journal(self.folder.journal, topology.name) as journal:
             plane = SimulatedPlane(topology, settings)
             ground = Ground(plane, plane.providers)

@@ -74,6 +74,16 @@ def test_it_can_be_read_at_80_columns() -> None:
         assert text in shown, text
 
 
+def test_a_health_that_is_not_known_yet_is_not_told_as_a_number() -> None:
+    first = STATUS.units[0]
+    assert "not known yet" in drawn(STATUS, width=140)
+    assert "health not known yet" in str(STATUS)
+    known = replace(STATUS, units=(replace(first, health=0.25),))
+    assert "0.25" in drawn(known, width=140)
+    idle = replace(first, measurement=replace(MEASURED, arrived=0, waiting=0))
+    assert "not known" not in drawn(replace(STATUS, units=(idle,)), width=140)
+
+
 def test_before_the_first_tick_it_says_what_it_waits_for() -> None:
     assert "starting" in drawn(None)
     assert "warming up" in drawn(None, headline="warming up")

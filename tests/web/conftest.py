@@ -23,7 +23,7 @@ SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 def chromium() -> Iterator[Any]:
     """The browser; `make browser` says how to get one."""
     playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: make browser"
+        "playwright.sync_api", reason="playwright is not installed: make test installs it"
     )
     program = os.environ.get("PENSTOCK_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:

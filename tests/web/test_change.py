@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from penstock.controller.mode import Mode
+from penstock.machine.processes import wait_until
 from penstock.page.server import PageServer
 from penstock.page.shown import Shown
 from penstock.runs.folder import RunFolder
-from penstock.topology.model import Choice, LoopSettings, Topology
+from penstock.topology.model import Choice, LoopSettings, Topology, Unit
 from tests.builders import AT_ONCE, a_flavour, a_site, a_topology
 from tests.page.runs import PacedSimulation
 from tests.web.test_page import serious_faults, to
@@ -147,6 +148,53 @@ def test_an_instance_is_moved_and_a_host_is_drained(
         came(page, "drain", "was given back")
         assert str(host) not in run.running_controller().fleet.deployment().hosts
         keep(page, "orders")
+
+
+def a_topology_of_two_sites() -> Topology:
+    """A unit that may be at either of two sites, the second of which costs more; another that may not."""
+    free, bound = (
+        Unit(name, (name,), policy=Choice("fixed"), sites=sites)
+        for name, sites in (("free", ("near", "far")), ("bound", ("near",)))
+    )
+    return a_topology(
+        units=(free, bound),
+        sites=[
+            a_site(name, times=AT_ONCE, flavours=[a_flavour(cores=2.0, price=price)], max_hosts=2)
+            for name, price in (("near", "0.10"), ("far", "0.20"))
+        ],
+        loop=LoopSettings(monitoring_s=5.0, provisioning_s=10.0),
+    )
+
+
+def test_a_unit_is_moved_to_another_site_it_may_be_at(
+    tmp_path: Path, chromium: Any, open_page: Open, keep: Keep
+) -> None:
+    with PacedSimulation(
+        tmp_path / "run", a_topology_of_two_sites(), ticks=100_000, pace_s=0.1
+    ) as run, change_view(run, open_page) as page:  # fmt: skip
+        page.wait_for_selector("#change-site option[value=far]", state="attached")
+        assert page.locator("#change-goes option").all_text_contents() == ["free"]
+        assert page.locator("#change-site option").all_text_contents() == ["far"]
+        order(page, "move-unit")
+        came(page, "move-unit", "done: free is at far")
+        assert run.plan.places == {"free": "far", "bound": "near"}
+
+        def at() -> set[str]:
+            fleet = run.running_controller().fleet.deployment()
+            hosts = (fleet.hosts.get(one.host or "") for one in fleet.of_unit("free"))
+            return {host.site for host in hosts if host is not None}
+
+        assert wait_until(lambda: at() == {"far"}, 30.0), at()
+        assert page.locator("#change-site option").all_text_contents() == ["near"]
+        keep(page, "moved")
+        order(page, "undo")
+        came(page, "undo", "revision 3 runs")
+        assert wait_until(lambda: at() == {"near"}, 30.0), at()
+
+
+def test_a_run_at_one_site_offers_no_other(run: PacedSimulation, open_page: Open) -> None:
+    with change_view(run, open_page) as page:
+        assert page.locator("[data-order=move-unit]").is_hidden()
 
 
 def test_saying_no_does_nothing(run: PacedSimulation, open_page: Open) -> None:

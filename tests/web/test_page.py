@@ -16,7 +16,7 @@ from penstock.page.server import PageServer
 from penstock.page.shown import Shown
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Choice, LoopSettings
-from tests.builders import AT_ONCE, a_site, a_topology
+from tests.builders import AT_ONCE, a_site, a_topology, an_operator
 from tests.page.runs import TWO_SOURCES, PacedSimulation, a_finished_run
 
 Open = Callable[..., Any]
@@ -242,6 +242,32 @@ def test_a_live_run_is_seen_from_start_to_end_with_a_scale_up(
         seen = page.evaluate("window.penstock.film.ticks.at")
         assert seen == sorted(seen)
         assert len(set(seen)) >= 180
+        page.context.close()
+
+
+def test_until_a_unit_has_finished_something_its_health_is_not_known_and_not_zero(
+    tmp_path: Path, open_page: Open, keep: Keep
+) -> None:
+    topology = a_topology(
+        operators=[an_operator("slow", service_s=100.0)],
+        units=("slow",),
+        policy=Choice("fixed"),
+        sites=[a_site(times=AT_ONCE)],
+        loop=LoopSettings(monitoring_s=5.0, provisioning_s=15.0),
+    )
+    with (
+        PacedSimulation(tmp_path / "run", topology, ticks=200, pace_s=0.01, hold_at=10) as simulation,
+        PageServer([Shown(simulation.folder.root)]) as server,
+    ):
+        page = open_page(server.address)
+        page.wait_for_function("window.penstock.film.ticks.at.length >= 10")
+        box = page.locator("[data-unit=slow]")
+        assert "time, health: not known yet" in box.text_content()
+        assert "health: not known yet" in box.get_attribute("aria-label")
+        keep(page, "not-known-yet")
+        simulation.go_on()
+        page.wait_for_function("window.penstock.film.seen.slow.done.at(-1) > 0")
+        page.wait_for_function("document.querySelector('[data-unit=slow]').ariaLabel.match(/health [01]\\./)")
         page.context.close()
 
 

@@ -98,7 +98,7 @@ class Change(BaseModel):
 
 
 class Mistakes(BaseModel):
-    """Why a request was not done: every mistake in it."""
+    """Why a request was not done: every mistake in it; none where it was taken."""
 
     errors: list[str]
 

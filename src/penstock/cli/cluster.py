@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
-from penstock.quantities import duration_s, memory_mib
+from penstock.quantities import counted, duration_s, memory_mib
 
 app = typer.Typer(
     no_args_is_help=True, help="A local elastic Spark cluster: bring it up, look at it, take it down."
@@ -66,7 +66,7 @@ def up(
             raise
     except PenstockError as error:
         raise _fail(error) from None
-    console.print(f"cluster {name} is up: {cluster.master_url} with {len(cluster.hosts())} hosts")
+    console.print(f"cluster {name} is up: {cluster.master_url} with {counted(len(cluster.hosts()), 'host')}")
     console.print(f"only you may use it: start jobs with SPARK_CONF_DIR={cluster.conf}")
     console.print(f"logs in {cluster.folder / 'logs'}")
     console.print(f"take it down with `penstock cluster down{'' if name == 'local' else f' --name {name}'}`")

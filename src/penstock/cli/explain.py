@@ -12,7 +12,7 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened
 from penstock.fleet.actions import verb_of
 from penstock.policies.auto import INSTEAD
-from penstock.quantities import duration_s, format_duration
+from penstock.quantities import counted, duration_s, format_duration
 
 
 def explain(
@@ -39,7 +39,8 @@ def explain(
     for instant_s in instants[-last:]:
         bill = next((row for row in reversed(bills) if row["at_s"] <= instant_s), bills[0])
         console.print(
-            f"[bold]{format_duration(instant_s - start_s)}[/bold] into the run: {bill['hosts']} hosts, "
+            f"[bold]{format_duration(instant_s - start_s)}[/bold] into the run: "
+            f"{counted(bill['hosts'], 'host')}, "
             f"bill {bill['bill']}"
         )
         for row in seen:

@@ -152,9 +152,10 @@ def run(
         )
     place = RunFolder(folder)
     with place.opened() as book:
-        report = write_run_report(folder, part, result, book, best_cost=best_cost_of(book, part))
+        best_cost, busy_ratio = best_cost_of(book, part), fmean(busy) if busy else None
+        report = write_run_report(folder, part, result, book, best_cost=best_cost, busy_ratio=busy_ratio)
     _summary(console, result)
-    for hint in hints(result, fmean(busy) if busy else None):
+    for hint in hints(result, busy_ratio):
         console.print(hint, style="yellow", highlight=False)
     console.print(f"Report: {report}")
     console.print(f"Look at it again: penstock page {folder}", soft_wrap=True, highlight=False)

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from penstock.controller.result import RunResult
 from penstock.monitoring.sla import LEVELS
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 
 
 def result_table(result: RunResult) -> Table:
@@ -18,7 +18,7 @@ def result_table(result: RunResult) -> Table:
         caption_justify="left",
         caption=(
             f"cost {result.resource_cost:.6g} {result.currency}".rstrip()
-            + f", {result.paid_units} billing units on {result.leases} hosts; "
+            + f", {counted(result.paid_units, 'billing unit')} on {counted(result.leases, 'host')}; "
             + ", ".join(f"{level.replace('_', ' ')} {compliance.shown(level)}" for level in LEVELS)
             + f"; {result.rescales} rescales; end-to-end p95 {format_duration(result.end_to_end.p95_s)}"
         ),

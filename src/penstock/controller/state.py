@@ -20,7 +20,7 @@ from penstock.forecasts import LoadRecord
 from penstock.forecasts.season import Season
 from penstock.infrastructure.leases import Charge, Lease, Ledger
 from penstock.infrastructure.metering import Held, InstanceMeter
-from penstock.monitoring.health import health_over
+from penstock.monitoring.health import PERIOD_S, health_over
 from penstock.monitoring.measurements import Signal
 from penstock.policies.auto_lessons import lesson_of
 from penstock.policies.registry import looks_back
@@ -46,6 +46,8 @@ class State:
         self.next_host = 1
         self.next_instance = 1
         self._windows: dict[str, deque[Signal]] = {}
+        self._finished: set[str] = set()
+        """Units that have finished a record since this controller began to look."""
         self._history: deque[ScalingEvent] = deque(maxlen=HISTORY)
         self._scalings: dict[str, int] = {}
         looking = [unit.name for unit in topology.units if looks_back(unit.policy)]
@@ -90,6 +92,8 @@ class State:
             if window is None:
                 window = self._windows[signal.unit] = deque(maxlen=WINDOW)
             window.append(signal)
+            if signal.measurement.processed:
+                self._finished.add(signal.unit)
             record = self._loads.get(signal.unit)
             if record is not None:
                 slo_s = self.budgets.get(signal.unit, self.topology.unit_slo_s(signal.unit))
@@ -234,8 +238,10 @@ class State:
         self._lessons = {unit: lesson for unit, lesson in lessons.items() if lesson is not None}
         return replace(found, lessons=self._lessons)
 
-    def health(self, unit: str, now_s: float, over_s: float = 60.0) -> float | None:
-        """What a unit executed over what came to it in the last `over_s`; None where nothing is known."""
+    def health(self, unit: str, now_s: float, over_s: float = PERIOD_S) -> float | None:
+        """What a unit executed over what came to it in the last `over_s`; None where it is not known yet."""
+        if unit not in self._finished:
+            return None
         return health_over(s.measurement for s in self._windows.get(unit, ()) if s.at_s > now_s - over_s)
 
     def _own_seasons(self) -> dict[str, Season]:

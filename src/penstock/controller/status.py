@@ -41,11 +41,21 @@ class UnitStatus:
     why: str = ""
     """Why nothing was changed at the last decision, where nothing was."""
     health: float | None = None
-    """What it executed over what came to it in the last minute; below 0.9 it is congested."""
+    """What it executed over what came to it in the last minute; below 0.9 it is congested. None where it is
+    not known: nothing came, or nothing was finished yet."""
     operator_health: Mapping[str, float | None] = field(default_factory=dict)
     """The same for each of its operators."""
     site: str = ""
     """The site it is at; empty where its instances may be at several."""
+
+    @property
+    def health_told(self) -> str:
+        """Its health for people; a dash where it has nothing to do."""
+        if self.health is not None:
+            return f"{self.health:.2f}"
+        measured = self.measurement
+        idle = measured is not None and not measured.waiting and not measured.arrived
+        return "–" if idle else "not known yet"
 
     @property
     def cpu_ratio(self) -> float | None:
@@ -176,7 +186,7 @@ class Status:
                 if measured is None
                 else f", {measured.arrival_rate_per_s:.0f}/s in, {measured.waiting} waiting"
             )
-            load += "" if unit.health is None else f", health {unit.health:.2f}"
+            load += f", health {unit.health_told}" if measured is not None else ""
             lines.append(f"  {unit.name}: {unit.state}, {unit.running} of {unit.instances} instances{load}")
         for query in self.queries:
             waiting = "" if query.waiting is None else f", {query.waiting} waiting"

@@ -2,18 +2,23 @@
 
 Below 1 records pile up; below `CONGESTED` a unit counts as congested. Working off a backlog is not better
 than keeping up, so health ends at 1. It is computed from counts, over as many measurements as the period has:
-over less than a micro-batch it would say nothing.
+over less than a micro-batch it would say nothing. Until a unit has finished its first record its health is
+not known: what came in waits for the first micro-batch, however well it will keep up.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from penstock.monitoring.measurements import Measurement
 from penstock.topology.model import Topology
 
 CONGESTED = 0.9
 """Paper 002, section 5.2: a unit whose health is below this needs more."""
+PERIOD_S = 60.0
+"""The period over which a unit's health is told."""
 
 
 def health(executed: float, received: float) -> float | None:
@@ -26,6 +31,27 @@ def health_over(measurements: Iterable[Measurement]) -> float | None:
     """The health over a period of several measurements; None where nothing came in."""
     found = [(m.processed, m.arrived) for m in measurements]
     return health(sum(done for done, _ in found), sum(came for _, came in found))
+
+
+def told_healths(observations: Iterable[Mapping[str, Any]]) -> list[float | None]:
+    """The health of a unit as of each of its observations, in their order: over the period up to it.
+
+    None where nothing came in, and until the unit has finished something.
+    """
+    told: list[float | None] = []
+    periods: dict[str, deque[tuple[float, int, int]]] = {}
+    finished: set[str] = set()
+    for row in observations:
+        unit, at_s, done = row["unit"], row["at_s"], row["processed"] or 0
+        period = periods.setdefault(unit, deque())
+        period.append((at_s, done, row["arrived"] or 0))
+        while period[0][0] <= at_s - PERIOD_S:
+            period.popleft()
+        if done:
+            finished.add(unit)
+        known = unit in finished
+        told.append(health(sum(p[1] for p in period), sum(p[2] for p in period)) if known else None)
+    return told
 
 
 def operator_health(topology: Topology, unit: str, of_unit: float | None) -> Mapping[str, float | None]:

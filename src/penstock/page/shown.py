@@ -297,6 +297,7 @@ def _told(status: Status) -> dict[str, Any]:
                 "silent": unit.silent_s,
                 "problem": unit.problem,
                 "why": unit.why,
+                "site": unit.site,
             }
             for unit in status.units
         },

@@ -34,7 +34,8 @@ section { padding:16px 20px; margin:16px 0; }
 h2 { font-size:17px; margin:0 0 6px; } p.note { color:var(--soft); margin:2px 0 8px; }
 .cards { display:flex; flex-wrap:wrap; gap:12px; margin:16px 0 0; }
 .card { flex:1 1 150px; padding:12px 16px; }
-.card b { display:block; font-size:22px; font-weight:600; } .card span { color:var(--soft); font-size:13px; }
+.card b { display:block; font-size:20px; font-weight:600; white-space:nowrap; }
+.card span { color:var(--soft); font-size:13px; }
 table { border-collapse:collapse; width:100%; font-size:13.5px; font-variant-numeric:tabular-nums; }
 th,td { text-align:right; padding:4px 10px; border-bottom:1px solid var(--line); vertical-align:top; }
 th { color:var(--soft); font-weight:600; } th.left,td.left { text-align:left; }

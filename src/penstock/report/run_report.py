@@ -22,6 +22,8 @@ from penstock.topology.model import Topology
 
 DECISIONS_SHOWN = 400
 LEASES_SHOWN = 120
+KINDS = {"spark": "a run on Spark", "simulated": "a simulated run"}
+"""What a run is, in words."""
 
 
 def write_run_report(
@@ -31,17 +33,19 @@ def write_run_report(
     journal: Journal,
     compared: Mapping[str, RunResult] | None = None,
     best_cost: float | None = None,
+    busy_ratio: float | None = None,
 ) -> Path:
     """Write topology.yaml, summary.json and report.html into a run's folder; the page's path.
 
     `compared` adds a table of this run beside others, for example the simulated twin of a real run.
-    `best_cost` is what the clairvoyant plan for the same load costs, where it is known.
+    `best_cost` is what the clairvoyant plan for the same load costs, where it is known, and `busy_ratio` how
+    busy the cores of the machine were that it ran on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "topology.yaml").write_text(dump_topology(topology))
     (folder / "summary.json").write_text(json.dumps(result.summary(), indent=2) + "\n")
     page = Page(
-        f"{topology.name}: {result.kind} run",
+        f"{topology.name}: {KINDS.get(result.kind, result.kind)}",
         ", ".join(
             [
                 f"{format_duration(result.duration_s)}",
@@ -55,7 +59,7 @@ def write_run_report(
     ticks = journal.rows("tick")
     observations = _by_unit(journal.rows("observation"))
     start_s = ticks[0]["at_s"] if ticks else 0.0
-    _verdict(page, topology, result, journal, observations, start_s, best_cost)
+    _verdict(page, topology, result, journal, observations, start_s, best_cost, busy_ratio)
     page.cards(_cards(result))
     if compared:
         comparison_table(page, {result.kind: result, **compared})
@@ -64,7 +68,10 @@ def write_run_report(
     _lines(
         page, "Instances", observations, "instances", start_s, "instances", "Asked for, by unit.", step=True
     )
-    _lines(page, "Health", observations, "health", start_s, "executed / received", "Below 0.9: congested.")
+    health = (
+        "Over the last minute; below 0.9 a unit is congested. Not known until its first record is finished."
+    )
+    _lines(page, "Health", observations, "health", start_s, "executed / received", health)
     _durations(page, topology, observations, start_s)
     _bill(page, ticks, start_s)
     _leases(page, journal, ticks, start_s)
@@ -83,22 +90,23 @@ def _verdict(
     observations: Mapping[str, Sequence[Mapping[str, Any]]],
     start_s: float,
     best_cost: float | None,
+    busy_ratio: float | None,
 ) -> None:
     """Kept or not, at what cost, against what it could have cost, and the moments worth looking at."""
     compliance, cost = result.compliance, float(result.resource_cost)
     kept = compliance.ratio("real_time") >= KEPT_RATIO
     money = f"{cost:.4g} {result.currency}".rstrip()
     sentence = (
-        f"{compliance.shown('real_time')} of the records were processed within their SLO, for {money}"
-        + ("" if kept else f": less than the {KEPT_RATIO:.0%} that count as kept")
+        f"{'Kept' if kept else 'Missed'}: {compliance.shown('real_time')} of the records were processed "
+        f"within their SLO, for {money}" + ("" if kept else f"; {KEPT_RATIO:.0%} would count as kept")
     )
     more = []
     if best_cost is not None and best_cost > 0:
         more.append(
-            f"The cheapest plan that knows the load costs {best_cost:.4g} {result.currency}".rstrip()
-            + f": this run paid {cost / best_cost:.2f} times that."
+            f"It could have cost {best_cost:.4g} {result.currency}".rstrip()
+            + f", had the load been known beforehand: this run paid {cost / best_cost:.2f} times that."
         )
-    more += [f"{hint}." for hint in hints(result)[:3]]
+    more += [f"{hint}." for hint in hints(result, busy_ratio)[:4]]
     moments = moments_of(
         topology,
         observations,
@@ -130,7 +138,8 @@ def comparison_table(page: Page, results: Mapping[str, RunResult]) -> None:
             row.append(f"{(values[1] / values[0] - 1) * 100:+.1f} %" if values[0] else "")
         rows.append(row)
     columns = ["", *names, *(["deviation"] if len(names) == 2 else [])]
-    page.table("Side by side", columns, rows)
+    note = "The same load on the simulator, with what this run measured." if "simulated" in names[1:] else ""
+    page.table("Side by side", columns, rows, note)
 
 
 def _cards(result: RunResult) -> dict[str, str]:

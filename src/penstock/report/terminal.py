@@ -140,12 +140,13 @@ def _row(unit: UnitStatus) -> dict[str, str]:
     measured = unit.measurement
     if measured is not None:
         late = measured.duration_s is not None and measured.duration_s > unit.slo_s
+        congested = unit.health is not None and unit.health < CONGESTED
         duration = "–" if measured.duration_s is None else format_duration(measured.duration_s)
         row |= {
             "in /s": f"{measured.arrival_rate_per_s:.1f}",
             "done /s": f"{measured.processing_rate_per_s:.1f}",
             "waiting": str(measured.waiting),
-            "health": _health(unit.health),
+            "health": f"[red]{unit.health_told}[/red]" if congested else unit.health_told,
             "duration": f"[red]{duration}[/red]" if late else duration,
             "CPU": "–" if unit.cpu_ratio is None else f"{unit.cpu_ratio:.0%}",
         }
@@ -154,13 +155,6 @@ def _row(unit: UnitStatus) -> dict[str, str]:
 
 def _one_line(text: str) -> Text:
     return Text(text, style="dim", overflow="ellipsis", no_wrap=True)
-
-
-def _health(value: float | None) -> str:
-    """A health for people, red where it means congestion."""
-    if value is None:
-        return "–"
-    return f"[red]{value:.2f}[/red]" if value < CONGESTED else f"{value:.2f}"
 
 
 def hosts_table(status: Status, now_s: float) -> Table:

@@ -33,7 +33,6 @@ from penstock.controller.journal.tables import (
     CHARGES,
     CLAIMS,
     COLUMNS,
-    HEALTH,
     HOURS,
     INTENDED,
     LEASES,
@@ -50,6 +49,7 @@ from penstock.controller.journal.unwritten import STATUS, Unwritten
 from penstock.errors import FencedError, JournalUnavailableError
 from penstock.fleet.lives import Life
 from penstock.infrastructure.leases import Charge, Lease
+from penstock.monitoring.health import told_healths
 
 LOG = logging.getLogger(__name__)
 
@@ -363,20 +363,22 @@ class Journal:
     def rows(self, table: str, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Every row of a table of this run, oldest first: tick, observation, action, lease, charge, …
 
-        Only the named columns, where some are named: a long run has many rows. An observation has its
-        `health` besides its columns.
+        Only the named columns, where some are named: a long run has many rows. Without names an observation
+        has the unit's `health` besides, over the minute up to it; None where it is not known yet.
         """
         self.flush()
         found = METADATA.tables[table]
-        further = {"health": HEALTH} if found is OBSERVATIONS else {}
-        wanted: list[Any] = [further[n] if n in further else found.c[n] for n in columns]
-        wanted = wanted or [found, *further.values()]
+        wanted: list[Any] = [found.c[name] for name in columns] or [found]
         with self._database.reading() as connection:
             result = connection.execute(
                 sa.select(*wanted).where(found.c.run == self.run).order_by(found.c.id)
             )
             names = tuple(result.keys())
-            return [dict(zip(names, row, strict=True)) for row in result]
+            rows = [dict(zip(names, row, strict=True)) for row in result]
+        if found is OBSERVATIONS and not columns:
+            for row, health in zip(rows, told_healths(rows), strict=True):
+                row["health"] = health
+        return rows
 
     def thinned(self) -> list[dict[str, Any]]:
         """What trimming left of old observations: sums, means and the most of each unit and hour."""

@@ -59,17 +59,6 @@ OBSERVATIONS = _table(
     *(sa.Column(name, sa.Float) for name in BESIDE),
     *(sa.Column(name, sa.String) for name in FLOWS),
 )  # fmt: skip
-HEALTH = sa.case(
-    (
-        OBSERVATIONS.c.arrived > 0,
-        sa.case(
-            (OBSERVATIONS.c.processed >= OBSERVATIONS.c.arrived, 1.0),
-            else_=sa.cast(OBSERVATIONS.c.processed, sa.Float) / OBSERVATIONS.c.arrived,
-        ),
-    ),
-    else_=None,
-).label("health")
-"""What was executed over what came in, at most 1 (`monitoring.health`): read with every observation."""
 ACTIONS = _table(
     "action",
     sa.Column("kind", sa.String, nullable=False),

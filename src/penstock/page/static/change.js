@@ -25,7 +25,7 @@ export class Change {
     const choice = (id, label) => { const found = element("select", { id, "aria-label": label }); return found; };
     this.host = choice("change-host", "host to drain"); this.instance = choice("change-instance", "instance to move");
     this.target = choice("change-target", "where it moves to"); this.unit = choice("change-unit", "unit to start again");
-    this.goes = choice("change-goes", "unit to move"); this.site = choice("change-site", "site it moves to");
+    this.goes = choice("change-goes", "unit to move"); this.goes.addEventListener("change", () => this.update(this.film.at(this.film.end))); this.site = choice("change-site", "site it moves to");
     this.reason = element("input", { type: "text", id: "change-reason", maxlength: 200, size: 36, placeholder: "goes on record" });
     this.buttons = Object.fromEntries(Object.entries(ORDERS).map(([kind, [text, , look]]) => [kind, element("button", { type: "button", class: look, "data-order": kind, onclick: () => this.order(kind) }, text)]));
     const row = (...parts) => element("div", { class: "orders" }, ...parts), b = this.buttons;
@@ -46,7 +46,7 @@ export class Change {
         element("section", { class: "card" }, element("h2", {}, "Tell the run"),
           element("p", { class: "note" }, "It is obeyed at the next tick and put on record."),
           row(element("label", { for: "change-reason" }, "why"), this.reason), row(b.pause, b.advise, b.resume), row(b.undo, b.stop),
-          row(b.drain, this.host), row(b.move, this.instance, " to ", this.target), row(b["move-unit"], this.goes, " to ", this.site), row(b.restart, this.unit)),
+          row(b.drain, this.host), row(b.move, this.instance, " to ", this.target), this.between = row(b["move-unit"], this.goes, " to ", this.site), row(b.restart, this.unit)),
         element("section", { class: "card" }, element("h2", {}, "What came of it"), this.nothing, this.done),
         element("section", { class: "card" }, element("h2", {}, "News"), this.news)));
   }
@@ -145,13 +145,15 @@ export class Change {
     fill(this.instance, state.instances.map((one) => one.name));
     fill(this.target, state.hosts.filter((host) => host.state === "up").map((host) => host.name), [element("option", { value: "" }, "wherever there is room")]);
     fill(this.unit, this.film.names);
-    const sites = Object.keys(this.film.sites ?? {});
-    fill(this.goes, this.film.names); fill(this.site, sites);
+    // A unit is at one site at a time, and goes to another one that it may be at.
+    const elsewhere = (name) => (this.film.units[name]?.sites ?? []).filter((site) => site !== this.film.status?.units?.[name]?.site);
+    fill(this.goes, this.film.names.filter((name) => elsewhere(name).length)); fill(this.site, elsewhere(this.goes.value));
     const live = this.film.live, mode = modeOf(this.film), b = this.buttons;
     for (const button of Object.values(b)) button.disabled = !live;
     b.pause.hidden = mode === "pause"; b.advise.hidden = mode === "advise"; b.resume.hidden = mode === "resume";
+    this.between.hidden = Object.keys(this.film.sites ?? {}).length < 2;
     b.undo.disabled = !live || !this.loaded?.before;
-    b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length; b["move-unit"].disabled ||= sites.length < 2;
+    b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length; b["move-unit"].disabled ||= !this.site.value;
     this.look.disabled = this.again.disabled = !live;
     for (const entry of this.orders) if (!entry.over) this.follow(entry, state);
     this.write();
@@ -171,7 +173,11 @@ export class Change {
     if (!entry.id || !since.some(([, text]) => text === `told from outside: ${entry.told}`)) return;
     const mode = modeOf(film), gone = (names) => !names.some((one) => one.name === entry.subject), took = duration(state.t - entry.at);
     if (entry.kind in MODES) { if (mode === entry.kind) end(`obeyed: ${MODES[entry.kind]}`); }
-    else if (entry.kind === "undo" || entry.kind === "move-unit") { if (film.revision > entry.revision) end(`done: revision ${film.revision} runs`); }
+    else if (entry.kind === "undo") { if (film.revision > entry.revision) end(`done: revision ${film.revision} runs`); }
+    else if (entry.kind === "move-unit") {
+      if (film.revision > entry.revision && film.status?.units?.[entry.subject]?.site === entry.to) end(`done: ${entry.subject} is at ${entry.to}, ${took} later; revision ${film.revision} runs`);
+      else entry.outcome = "obeyed: it finishes what there is to read first";
+    }
     else if (entry.kind === "drain") {
       const host = state.hosts.find((one) => one.name === entry.subject);
       if (!host) end(`done: ${entry.subject} was given back, ${took} later`);

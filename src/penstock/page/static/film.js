@@ -128,7 +128,7 @@ export class Film {
   unitAt(name, t) {
     const unit = this.units[name], own = this.seen[name], life = this.cursor?.units.get(name);
     const found = { name, slo: unit.slo, in: 0, out: 0, waiting: 0, duration: null, cpu: null, instances: 0, running: 0,
-      emitted: 0, flowIn: 0, flowOut: 0, health: null, level: "unknown", ratio: null, state: life?.state ?? "", problem: life?.problem ?? null };
+      emitted: 0, flowIn: 0, flowOut: 0, health: null, begun: false, level: "unknown", ratio: null, state: life?.state ?? "", problem: life?.problem ?? null };
     const i = own ? upTo(own.at, t) : -1;
     if (i < 0) return found;
     for (const key of ["in", "out", "waiting", "cpu", "instances", "running", "emitted", "duration", "p95"]) found[key] = own[key][i];
@@ -136,6 +136,7 @@ export class Film {
     for (let j = i; found.duration === null && j > i - 5 && j >= 0; j--) found.duration = own.duration[j];
     found.age = t - own.at[i];
     found.health = this.health(own, i);
+    found.begun = own.done[i] > 0;
     // Micro-batches come and go: what flows along an edge is a mean over some of them.
     found.flowIn = this.mean(own, "in", i); found.flowOut = this.mean(own, "emitted", i);
     found.flows = (column) => (own[column] ? this.mean(own, column, i) : null);
@@ -156,8 +157,10 @@ export class Film {
     return seconds > 0 ? records / seconds : column.includes(":") ? null : 0;
   }
 
-  // What a unit executed over what came to it in the last minute, as the loop counts it; null where nothing came.
+  // What a unit executed over what came to it in the last minute, as the loop counts it; null where nothing came,
+  // and until it has finished its first record: what came waits for the first micro-batch.
   health(own, i) {
+    if (!own.done[i]) return null;
     let arrived = 0, done = 0;
     for (let j = i; j >= 0 && own.at[j] > own.at[i] - HEALTH_S; j--) { arrived += (own.in[j] ?? 0) * own.step[j]; done += (own.out[j] ?? 0) * own.step[j]; }
     return arrived > 0 ? Math.min(1, done / arrived) : null;

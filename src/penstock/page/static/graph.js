@@ -75,11 +75,11 @@ export class Graph {
       if (!parts) continue;
       style(parts.group, `node unit ${unit.level}${differs?.has(unit.name) ? " differs" : ""}`);
       put(parts.mark, MARKS[unit.level]);
-      const time = unit.duration === null ? "no duration yet" : `${duration(unit.duration)} of ${duration(unit.slo)}`;
-      const told = `${unit.name}: ${LEVELS[unit.level]}; ${time}; ${number(unit.in)}/s in, ${number(unit.waiting)} waiting; ${unit.running} of ${unit.instances} instances${unit.health === null ? "" : `; health ${unit.health.toFixed(2)}`}`;
+      const time = !unit.begun ? "time, health: not known yet" : unit.duration === null ? "nothing finished lately" : `${duration(unit.duration)} of ${duration(unit.slo)}`;
+      const told = `${unit.name}: ${LEVELS[unit.level]}; ${time}; ${number(unit.flowIn)}/s in, ${number(unit.waiting)} waiting; ${unit.running} of ${unit.instances} instances${unit.begun ? `; health ${unit.health === null ? "not known" : unit.health.toFixed(2)}` : ""}`;
       if (parts.told !== told) { parts.group.setAttribute("aria-label", told); parts.told = told; }
       if (this.small) continue;
-      put(parts.load, `${number(unit.in)}/s · ${number(unit.waiting)} wait`);
+      put(parts.load, `${number(unit.flowIn)}/s · ${number(unit.waiting)} wait`);
       put(parts.time, time); put(parts.cpu, unit.cpu === null ? "" : `CPU ${Math.round(unit.cpu * 100)} %`);
       put(parts.count, `${unit.running}/${unit.instances} inst.`);
       const healthy = unit.health === null || unit.health >= CONGESTED;

@@ -66,7 +66,7 @@ export class Now {
       put(badge, `${MARKS[unit.level]} ${unit.state === "failed" || unit.state === "down" ? unit.state : { kept: "kept", near: "near", late: "late", unknown: "unknown" }[unit.level]}`);
       if (badge.lastLevel !== unit.level) { badge.className = `badge ${unit.level}`; badge.title = LEVELS[unit.level]; badge.lastLevel = unit.level; }
       put(time, `${duration(unit.duration)} / ${duration(unit.slo)}`);
-      put(load, number(unit.in)); put(waiting, number(unit.waiting)); put(count, `${unit.running}/${unit.instances}`);
+      put(load, number(unit.flowIn)); put(waiting, number(unit.waiting)); put(count, `${unit.running}/${unit.instances}`);
     });
   }
 
@@ -106,7 +106,7 @@ export class Now {
     if (parts.share !== share) { parts.bar.style.width = `${share}%`; parts.share = share; }
     const next = `${money(host.price, this.film.currency)} for ${duration(host.every)} more`;
     const then = host.state === "draining" ? "then it goes" : units.length ? `then ${next} if still needed` : "then free to go";
-    put(parts.then, host.every <= 120 ? `paid by ${duration(host.every)}, ${money((host.price * 3600) / host.every, this.film.currency)}/h; ${host.state === "draining" ? "goes when empty" : "as long as it is needed"}` : `${duration(left)} paid, to ${instant(this.film, host.paidUntil)}; ${then}`);
+    put(parts.then, host.every <= 120 ? `paid by ${host.every === 1 ? "the second" : duration(host.every)}, ${money((host.price * 3600) / host.every, this.film.currency)}/h; ${host.state === "draining" ? "goes when empty" : "as long as it is needed"}` : `${duration(left)} paid, to ${instant(this.film, host.paidUntil)}; ${then}`);
   }
 }
 

@@ -58,14 +58,14 @@ export class Replay {
     const sum = (state, key) => state.units.reduce((total, unit) => total + (unit[key] ?? 0), 0), currency = this.films[0].currency;
     const rows = [
       ["bill so far", states.map((one) => one.bill), (v) => money(v, currency), -1], ["rate", states.map((one) => one.rate), (v) => `${money(v, currency)}/h`, -1],
-      ["kept so far", states.map((one) => one.kept), percent, 1], ["hosts", states.map((one) => one.hosts.length), number, -1],
+      ["kept so far", states.map((one) => one.kept), percent, 1, (gap) => `${+(gap * 100).toFixed(1)} points`], ["hosts", states.map((one) => one.hosts.length), number, -1],
       ["instances", states.map((one) => sum(one, "instances")), number, 0], ["waiting", states.map((one) => sum(one, "waiting")), number, -1],
       ...[...differs].slice(0, 20).map((name) => [`${name}: instances`, states.map((one) => one.units.find((unit) => unit.name === name)?.instances ?? 0), number, 0]),
     ];
-    this.rows.replaceChildren(...rows.map(([name, [a, b], write, good]) => {
+    this.rows.replaceChildren(...rows.map(([name, [a, b], write, good, apart = write]) => {
       const gap = a === null || b === null || a === undefined || b === undefined ? null : b - a, same = gap === null || Math.abs(gap) < 1e-9;
       const look = same || !good ? (same ? "" : "more") : gap * good > 0 ? "better" : "worse";
-      return element("tr", {}, element("th", { scope: "row", class: "left" }, name), element("td", {}, write(a)), element("td", {}, write(b)), element("td", { class: look }, same ? "=" : `${gap > 0 ? "+" : "−"}${write(Math.abs(gap))}`));
+      return element("tr", {}, element("th", { scope: "row", class: "left" }, name), element("td", {}, write(a)), element("td", {}, write(b)), element("td", { class: look }, same ? "=" : `${gap > 0 ? "+" : "−"}${apart(Math.abs(gap))}`));
     }));
   }
 

@@ -16,7 +16,7 @@ async function show() {
     const key = JSON.stringify(runs), table = document.getElementById("runs");
     if (table.lastRuns !== key) {
       table.lastRuns = key;
-      table.replaceChildren(...runs.map((run) => element("tr", {}, element("th", { scope: "row", class: "left" }, element("a", { href: `page/${run.name}/` }, run.name)), ...[run.topology, run.revision, run.phase, run.bill ?? "–"].map((text) => element("td", {}, String(text))))));
+      table.replaceChildren(...runs.map((run) => element("tr", {}, element("th", { scope: "row", class: "left" }, element("a", { href: `page/${run.name}/` }, run.name)), ...[[run.topology, "left"], [run.revision, ""], [run.phase, "left"], [run.bill ?? "–", ""]].map(([text, side]) => element("td", { class: side }, String(text))))));
     }
   } else put(line, "The service does not answer; what is shown may be old.");
   document.body.dataset.ready = "yes";

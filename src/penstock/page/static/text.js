@@ -29,7 +29,9 @@ export function number(value) {
 export function money(value, currency = "") {
   if (value === null || value === undefined) return "–";
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 2 : 4;
-  return `${value.toLocaleString("en", { maximumFractionDigits: digits })} ${currency}`.trim();
+  // 0.20 and not 0.2: an amount has its cents, unless it is whole.
+  const least = Number.isInteger(+value.toFixed(digits)) ? 0 : Math.min(2, digits);
+  return `${value.toLocaleString("en", { minimumFractionDigits: least, maximumFractionDigits: digits })} ${currency}`.trim();
 }
 
 export const percent = (ratio) => (ratio === null || ratio === undefined ? "–" : `${+(ratio * 100).toFixed(1)} %`);

@@ -54,7 +54,7 @@ export class Why {
     const colour = (i) => COLOURS[i % COLOURS.length];
     const line = (column, more = {}) => units.flatMap((name, i) => (film.seen[name] ? [{ label: name, at: film.seen[name].at, values: film.seen[name][column], colour: colour(i), ...more }] : []));
     charts.add({ title: "Decisions", height: 150, marks: KINDS.map(kindWord), zero: false, click: (at) => this.nearest(at), series: this.markers(), note: film.names.length > units.length && !this.unit ? `lines below: the ${units.length} of ${film.names.length} units with most waiting` : "" });
-    if (many) this.charts.append(charts.legend(units.map((label, i) => ({ label, colour: colour(i) }))));
+    if (many) this.charts.append(element("p", { class: "note units" }, "Lines below: ", charts.legend(units.map((label, i) => ({ label, colour: colour(i) })))));
     charts.add({ title: "Load", unit: "/s", named: !many, note: this.filterNote("in_filtered"), series: [...line("in", { step: true, ...this.taken("in_filtered") }), ...this.smooth("in_filtered"), ...this.band()] });
     charts.add({ title: "Waiting records", whole: true, named: !many, note: this.filterNote("waiting_filtered"), series: [...line("waiting", this.taken("waiting_filtered")), ...this.smooth("waiting_filtered")] });
     charts.add({ title: "Instances", whole: true, named: !many, series: this.unit ? [...line("instances", { step: true, label: "wanted", dash: [5, 4] }), ...line("running", { step: true, label: "running", colour: COLOURS[2] })] : line("instances", { step: true }) });
