@@ -76,12 +76,12 @@ def test_it_can_be_read_at_80_columns() -> None:
 
 def test_a_health_that_is_not_known_yet_is_not_told_as_a_number() -> None:
     first = STATUS.units[0]
-    assert "not known yet" in drawn(STATUS, width=140)
+    assert "not yet" in drawn(STATUS, width=140)
     assert "health not known yet" in str(STATUS)
     known = replace(STATUS, units=(replace(first, health=0.25),))
     assert "0.25" in drawn(known, width=140)
     idle = replace(first, measurement=replace(MEASURED, arrived=0, waiting=0))
-    assert "not known" not in drawn(replace(STATUS, units=(idle,)), width=140)
+    assert "not yet" not in drawn(replace(STATUS, units=(idle,)), width=140)
 
 
 def test_before_the_first_tick_it_says_what_it_waits_for() -> None:
@@ -112,7 +112,7 @@ def test_a_status_prints_as_lines_a_person_reads() -> None:
     assert repr(STATUS) == str(STATUS)
     head, first, *_ = str(STATUS).splitlines()
     assert head == "factory: running, bill 2.50 EUR"
-    assert first == "  read: running, 1 of 2 instances, 5/s in, 7 waiting"
+    assert first == "  read: running, 1 of 2 instances, 5/s in, 7 waiting, health not known yet"
 
 
 def test_the_units_in_a_line_each_with_what_it_reads() -> None:

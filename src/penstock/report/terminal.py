@@ -140,13 +140,14 @@ def _row(unit: UnitStatus) -> dict[str, str]:
     measured = unit.measurement
     if measured is not None:
         late = measured.duration_s is not None and measured.duration_s > unit.slo_s
+        health = unit.health_told.replace("not known yet", "not yet")  # there is little room
         congested = unit.health is not None and unit.health < CONGESTED
         duration = "–" if measured.duration_s is None else format_duration(measured.duration_s)
         row |= {
             "in /s": f"{measured.arrival_rate_per_s:.1f}",
             "done /s": f"{measured.processing_rate_per_s:.1f}",
             "waiting": str(measured.waiting),
-            "health": f"[red]{unit.health_told}[/red]" if congested else unit.health_told,
+            "health": f"[red]{health}[/red]" if congested else health,
             "duration": f"[red]{duration}[/red]" if late else duration,
             "CPU": "–" if unit.cpu_ratio is None else f"{unit.cpu_ratio:.0%}",
         }
