@@ -40,8 +40,7 @@ def explain(
         bill = next((row for row in reversed(bills) if row["at_s"] <= instant_s), bills[0])
         console.print(
             f"[bold]{format_duration(instant_s - start_s)}[/bold] into the run: "
-            f"{counted(bill['hosts'], 'host')}, "
-            f"bill {bill['bill']}"
+            f"{counted(bill['hosts'], 'host')}, bill {float(bill['bill']):.4g}"
         )
         for row in seen:
             if row["at_s"] == instant_s:

@@ -201,5 +201,5 @@ def _summary(console: Console, result: RunResult) -> None:
     console.print(table)
     console.print(
         f"{result.records_in} records in, {result.records_out} out; "
-        f"{result.leases} leases, bill {result.resource_cost:.4f} {result.currency}".rstrip()
+        f"{counted(result.leases, 'lease')}, bill {result.resource_cost:.4f} {result.currency}".rstrip()
     )
