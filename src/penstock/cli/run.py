@@ -25,7 +25,7 @@ from penstock.errors import ConfigurationError, TopologyError
 from penstock.experiments.twin import best_cost_of
 from penstock.machine.processes import interrupt_on_signals
 from penstock.page.server import live_page
-from penstock.quantities import format_duration
+from penstock.quantities import counted, format_duration
 from penstock.report.hints import hints
 from penstock.report.run_report import write_run_report
 from penstock.report.terminal import LinePerTick, LiveView
