@@ -67,6 +67,6 @@ def test_labels_of_near_points_stand_on_different_sides() -> None:
 def test_compare_tells_first_what_the_asked_share_costs_at_least() -> None:
     rows = [replace(a_row("rate", "none", cost=7.0), real_time=0.99), a_row("threshold", "none", cost=2.0)]
     assert cheapest(rows, 0.95) is rows[0]
-    assert "the cheapest that keeps 95.00% within the SLO: rate" in _found(rows, 0.95)
-    assert "none keeps" in _found(rows, 0.999)
+    assert "the cheapest that keeps 95% within the SLO: rate" in _found(rows, 0.95)
+    assert "none keeps 99.9% of the records" in _found(rows, 0.999)
     assert "rate is nearest with 99.0%" in _found(rows, 0.999)

@@ -64,6 +64,12 @@ def test_a_generated_page_says_what_the_code_does(page: str) -> None:
     assert written == PAGES[page](), "run: python -m penstock.cli.references docs"
 
 
+@pytest.mark.parametrize("page", ["api.md", "recorded.md", "metrics.md"])
+def test_every_field_of_a_reference_is_told_of(page: str) -> None:
+    silent = [line for line in (DOCS / page).read_text().splitlines() if re.search(r"\|\s*\|$", line)]
+    assert silent == []
+
+
 @named(pages())
 def test_every_command_of_a_page_is_one_with_these_options(page: Path) -> None:
     root: Any = typer.main.get_command(app)

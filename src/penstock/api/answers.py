@@ -13,28 +13,40 @@ Text = Annotated[str, StringConstraints(max_length=500_000)]
 """A topology file's text."""
 
 
+class Answer(BaseModel):
+    """An answer; what stands below a field tells of it in the OpenAPI document."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 class Strict(BaseModel):
     """A request in which nothing may stand that nobody reads."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class RunSummary(BaseModel):
+class RunSummary(Answer):
     """One run in a list."""
 
     name: str
+    """Its folder's name."""
     topology: str
+    """The name of its topology."""
     revision: int
+    """The version of the topology that runs."""
     phase: str
     """`starting`, `running`, `draining`, `ended`, or `interrupted` where nobody runs it at present."""
     bill: str | None = None
+    """What it has cost so far."""
 
 
-class Version(BaseModel):
+class Version(Answer):
     """The topology a run has now."""
 
     revision: int
+    """Its number."""
     text: str
+    """The topology file."""
     before: str | None = Field(None, description="The version before this one, which undo goes back to.")
     places: dict[str, str] = Field(default={}, description="The site every unit is at.")
     site: str | None = Field(None, description="The site whose units run here; none means all of them.")
@@ -44,7 +56,9 @@ class Wish(Strict):
     """A topology to go on with."""
 
     topology: Text
+    """The topology file."""
     reason: Reason = ""
+    """Why; it goes on record."""
     revision: int | None = Field(None, ge=1, le=2**31, description="The version it was written for.")
     give_up_state: bool = Field(False, description="Do it although state is lost that cannot be kept.")
     rehearse: bool = Field(
@@ -58,6 +72,7 @@ class Told(Strict):
     kind: Literal[
         "stop", "finish", "pause", "advise", "resume", "drain", "move", "move-unit", "restart", "undo"
     ]  # fmt: skip
+    """What it shall do."""
     subject: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None, description="The host to drain, the instance to move, the unit to move-unit or to restart."
     )
@@ -65,6 +80,7 @@ class Told(Strict):
         None, description="The host an instance moves to, the site a unit moves to; else the best there is."
     )
     reason: Reason = ""
+    """Why; it goes on record."""
     give_up_state: bool = Field(False, description="Take a change back although state is lost by it.")
 
 
@@ -72,7 +88,9 @@ class NewRun(Strict):
     """A run to be started."""
 
     name: RunName
+    """The name of its folder."""
     topology: Text
+    """The topology file."""
     code: Annotated[str, StringConstraints(max_length=1000)] | None = Field(
         None, description="The folder of its functions, on the service's machine."
     )
@@ -82,42 +100,55 @@ class NewRun(Strict):
     )
 
 
-class Change(BaseModel):
+class Change(Answer):
     """What a change would do, or did."""
 
     revision: int
+    """The version that runs."""
     changes: list[str]
+    """What changes, each in words."""
     restarts: list[str]
+    """Units that start again and keep their state."""
     starts: list[str]
+    """New units."""
     stops: list[str]
+    """Units that end, after what waits for them."""
     untouched: list[str]
+    """Units that go on."""
     refused: list[str]
+    """Why it cannot be done; empty where it can."""
     renewals: list[str] = Field(default=[], description="Units that start again without the state they had.")
     given_up: list[str] = Field(default=[], description="State that is lost by it.")
     drains: list[str] = Field(default=[], description="Units that first finish what there is to read.")
 
 
-class Mistakes(BaseModel):
+class Mistakes(Answer):
     """Why a request was not done: every mistake in it; none where it was taken."""
 
     errors: list[str]
+    """Each in words."""
 
 
-class Rows(BaseModel):
+class Rows(Answer):
     """Rows of a run's journal, oldest first."""
 
     rows: list[dict[str, Any]]
+    """The columns are told in [What is recorded](recorded.md)."""
 
 
-class Log(BaseModel):
+class Log(Answer):
     """The end of a log."""
 
     lines: list[str]
+    """Oldest first."""
 
 
-class Bill(BaseModel):
+class Bill(Answer):
     """What a run has cost so far."""
 
     total: str
+    """The sum of all charges."""
     currency: str
+    """Empty where the topology names none."""
     leases: list[dict[str, Any]]
+    """Every host that was paid for."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from penstock.api.answers import Mistakes, Reason, Strict, Text
+from penstock.api.answers import Answer, Mistakes, Reason, Strict, Text
 from penstock.api.places import Place
 from penstock.errors import ConfigurationError
 from penstock.runs import commands
@@ -32,25 +32,30 @@ class Asked(Strict):
     """A budget whose cost is asked for."""
 
     latency_s: Annotated[float, Field(ge=0, le=1e9)]
+    """The latency it would have to keep."""
 
 
-class Answered(BaseModel):
+class Answered(Answer):
     """What it costs an hour; null where it cannot be kept."""
 
     cost: float | None
+    """In the currency of its site."""
 
 
 class Given(Strict):
     """Budgets for units of a run."""
 
     budgets_s: dict[UnitName, Seconds] = Field(max_length=10_000)
+    """The latency each unit has to keep from now on."""
     reason: Reason = ""
+    """Why; it goes on record."""
 
 
-class Budgets(BaseModel):
+class Budgets(Answer):
     """The latency units have to keep."""
 
     budgets_s: dict[str, float]
+    """By unit; it takes the place of the unit's SLO."""
 
 
 class MemberRun(Strict):
@@ -68,17 +73,22 @@ class Coordinated(Strict):
     """A topology whose bounds this service distributes over the runs of several."""
 
     topology: Text
+    """The whole topology, with its latency bounds."""
     members: dict[UnitName, MemberRun] = Field(max_length=10_000)
+    """Where each unit is."""
     every_s: float = Field(EVERY_S, ge=1, le=1e9, description="How often they are distributed.")
 
 
-class Distributed(BaseModel):
+class Distributed(Answer):
     """What the last distribution came to."""
 
     budgets_s: dict[str, float]
+    """What each unit was given."""
     reason: str = ""
+    """Why they were distributed."""
     silent: dict[str, str] = Field(default={}, description="Units that kept their last budget, and why.")
     requests: int = 0
+    """How many requests it took."""
     problem: str | None = Field(None, description="Why nothing was handed out.")
 
 

@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from penstock.api.answers import Mistakes, Reason, Strict
+from penstock.api.answers import Answer, Mistakes, Reason, Strict
 from penstock.api.places import Place
 from penstock.channels import lookups
 from penstock.channels.subscriptions import LARGEST, MOST_RECORDS, Standing, Terms
@@ -22,11 +22,13 @@ LookupName = Annotated[str, Path(pattern=_PATTERN)]
 MOST_READ = 10_000
 
 
-class Stream(BaseModel):
+class Stream(Answer):
     """A stream somebody can subscribe to, and who does."""
 
     operator: str
+    """The operator whose records they are."""
     subscribers: list[dict[str, Any]]
+    """Each as a [SubscriberState](#subscriberstate)."""
 
 
 class Asked(Strict):
@@ -35,43 +37,55 @@ class Asked(Strict):
     most_records: int = Field(MOST_RECORDS, ge=1, le=LARGEST, description="So many records wait at most.")
 
 
-class SubscriberState(BaseModel):
+class SubscriberState(Answer):
     """How far a subscriber is."""
 
     name: str
+    """What it calls itself."""
     most_records: int
+    """So many records wait for it at most."""
     waiting: int
+    """Records that wait for it."""
     dropped: int
+    """Records that were dropped because more waited."""
     topic: str | None = Field(None, description="Where the records are, if on Kafka; told when subscribing.")
     group: str | None = Field(None, description="The consumer group to read them as.")
 
 
-class Batch(BaseModel):
+class Batch(Answer):
     """The next records of a subscriber; the same come again until their number is said to be done."""
 
     records: list[dict[str, Any]]
+    """Each with its columns."""
     number: int
+    """To be said when they are dealt with; -1 where there are none."""
 
 
 class Done(Strict):
     """Everything up to a batch is dealt with."""
 
     number: int = Field(ge=-1, le=2**62)
+    """The number of the batch."""
 
 
 class NewValue(Strict):
     """The next version of a look-up."""
 
     value: Any
+    """Anything that JSON can say."""
     reason: Reason = ""
+    """Why; it goes on record."""
 
 
-class LookupVersion(BaseModel):
+class LookupVersion(Answer):
     """A look-up as it is now."""
 
     name: str
+    """Its name."""
     version: int
+    """Counts up with each new value."""
     value: Any = None
+    """What functions get."""
 
 
 @ROUTER.get("/runs/{name}/streams")

@@ -133,11 +133,11 @@ def _found(rows: Sequence[Row], least: float) -> str:
     if best is None:
         nearest = max(rows, key=lambda row: row.real_time)
         return (
-            f"none keeps {least:.4g} of the records within the SLO; "
+            f"none keeps {100 * least:.4g}% of the records within the SLO; "
             f"{nearest.cell.policy} is nearest with {nearest.real_time:.1%}"
         )
     return (
-        f"the cheapest that keeps {least:.2%} within the SLO: {best.cell.policy} with filter "
+        f"the cheapest that keeps {100 * least:.4g}% within the SLO: {best.cell.policy} with filter "
         f"{best.cell.filter} and a billing unit of {format_duration(best.cell.btu_s)}, for {best.cost:.5g}"
     )
 

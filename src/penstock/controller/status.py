@@ -25,19 +25,29 @@ class UnitStatus:
     """One unit as of the last tick."""
 
     name: str
+    """Its name in the topology."""
     state: UnitState
+    """Where it is in its life, such as `submitted`, `running` or `failed`."""
     policy: str
+    """What decides for it."""
     instances: int
     """Instances that serve or were asked for."""
     running: int
+    """Instances that serve."""
     least: int
+    """The fewest instances it may have."""
     most: int
+    """The most instances it may have."""
     slo_s: float
+    """The longest acceptable duration, as the topology has it."""
     hosts: tuple[str, ...] = ()
+    """The hosts its instances are on."""
     silent_s: float = 0.0
     """How long nothing was heard of it."""
     problem: str | None = None
+    """Why it failed, where it did."""
     measurement: Measurement | None = None
+    """What was measured of it last."""
     why: str = ""
     """Why nothing was changed at the last decision, where nothing was."""
     health: float | None = None
@@ -99,13 +109,19 @@ class HostStatus:
     """One host as of the last tick."""
 
     name: str
+    """Its name in the fleet."""
     site: str
+    """Where it is leased."""
     flavour: str
+    """Its kind of machine."""
     state: HostState
+    """Where it is in its life, such as `requested`, `up` or `draining`."""
     units: tuple[str, ...] = ()
     """The units of the instances on it, one for each."""
     address: str | None = None
+    """Where it is reached, once that is known."""
     paid_until_s: float | None = None
+    """When its paid time ends."""
     btu_s: float | None = None
     """The billing time unit of its lease."""
     paid: str = ""
@@ -126,11 +142,17 @@ class Status:
     """What a run is doing, as of its last tick."""
 
     run: str
+    """The name of the run."""
     at_s: float
+    """When the loop last looked."""
     units: tuple[UnitStatus, ...]
+    """Every unit."""
     hosts: tuple[HostStatus, ...]
+    """Every host there is."""
     bill: str
+    """What was paid so far."""
     currency: str = ""
+    """Of the bill; empty where the topology names none."""
     month: str = ""
     """What 30 days cost with the hosts there are now."""
     standings: tuple[str, ...] = ()
@@ -150,7 +172,9 @@ class Status:
     decisions: tuple[str, ...] = ()
     """The last ones, newest last, each with its reason."""
     notices: tuple[str, ...] = ()
+    """The last news, newest last."""
     journal: str = ""
+    """Where everything is on record."""
     problem: str | None = None
     """Why it ended, where it did not end on purpose."""
     capabilities: tuple[str, ...] = field(default=())
@@ -162,6 +186,7 @@ class Status:
     metrics: str = ""
     """Where its metrics are served, where they are."""
     sources: tuple[SourceStatus, ...] = ()
+    """Sources whose records the run makes."""
 
     @property
     def standing(self) -> str:

@@ -33,9 +33,11 @@ class Measurement:
     """What one unit did over one monitoring interval."""
 
     unit: str
+    """Whose it is."""
     at_s: float
     """The end of the interval."""
     interval_s: float
+    """How long the interval was."""
     arrived: int = 0
     """Records that came in during the interval."""
     processed: int = 0
@@ -45,10 +47,13 @@ class Measurement:
     waiting: int = 0
     """Records that wait at the end of the interval; records in service do not count."""
     in_service: int = 0
+    """Records that are being worked on at its end."""
     duration_s: float | None = None
     """Mean processing duration (waiting plus service) of the records finished in the interval."""
     duration_p95_s: float | None = None
+    """The duration that 95 of 100 records keep."""
     duration_p99_s: float | None = None
+    """The duration that 99 of 100 records keep."""
     service_s: float | None = None
     """Mean time an instance's slot worked on one record, without waiting."""
     arrival_cv: float | None = None
@@ -58,7 +63,9 @@ class Measurement:
     latency_s: float | None = None
     """Mean age of the records finished in the interval, from their source on."""
     latency_p95_s: float | None = None
+    """The age that 95 of 100 records keep."""
     readings: tuple[InstanceReading, ...] = ()
+    """Utilisation of each instance."""
     on_time: int | None = None
     """Records finished in the interval that kept the SLO, where they were counted."""
     arrived_from: tuple[Counted, ...] = ()
