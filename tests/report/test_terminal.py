@@ -74,6 +74,14 @@ def test_it_can_be_read_at_80_columns() -> None:
         assert text in shown, text
 
 
+def test_the_bill_stands_in_one_line_and_a_run_without_hosts_has_no_month() -> None:
+    dear = replace(STATUS, month="129600.00", units=())
+    assert "hosts · bill 2.5 EUR · 129600.00 a month at this rate" in drawn(dear, width=80)
+    over = drawn(replace(dear, hosts=()), width=80)
+    assert "no hosts · bill 2.5 EUR" in over
+    assert "a month" not in over
+
+
 def test_a_health_that_is_not_known_yet_is_not_told_as_a_number() -> None:
     first = STATUS.units[0]
     assert "not yet" in drawn(STATUS, width=140)

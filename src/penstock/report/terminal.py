@@ -158,10 +158,14 @@ def _one_line(text: str) -> Text:
     return Text(text, style="dim", overflow="ellipsis", no_wrap=True)
 
 
-def hosts_table(status: Status, now_s: float) -> Table:
+def hosts_table(status: Status, now_s: float) -> Table | Text:
     """The hosts with their lease clocks, and the bill."""
+    if not status.hosts:
+        return Text(f"no hosts · bill {_money(status)}", style="italic")
     month = f" · {status.month} a month at this rate" if status.month else ""
-    table = Table(title=f"hosts · bill {_money(status)}{month}", title_justify="left", expand=False)
+    title = f"hosts · bill {_money(status)}{month}"
+    # A title is not broken into two lines because the table below it is narrow.
+    table = Table(title=title, title_justify="left", expand=False, min_width=len(title))
     for name in ("host", "state", "instances", "lease", "paid"):
         table.add_column(name, justify="right" if name == "paid" else "left")
     for host in status.hosts:
