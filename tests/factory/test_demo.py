@@ -119,4 +119,6 @@ def test_killing_an_executor_and_a_host_midway_changes_no_count(tmp_path: Path) 
     assert outcome.reconciliation.rows[0][1] == sum(1 for _ in feed.emissions(load))
     assert outcome.reconciliation.complete, outcome.reconciliation.rows
     assert outcome.reconciliation.wrong == 0
-    assert outcome.page.exists()
+    told = outcome.page.read_text()
+    assert "It could have cost" in told  # beside what it did cost, on the first screen
+    assert "Kept:" in told or "Missed:" in told
