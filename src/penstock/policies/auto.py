@@ -192,12 +192,14 @@ class _Seen:
         """The numbers that made a decision, in one sentence."""
         ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
         low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
-        kept = self.account.kept
+        kept, late = self.account.kept, f"{figure(choice.late_if_unchanged)} records would be late"
+        if choice.late_if_unchanged != choice.late:
+            late += f" without it, {figure(choice.late)} with it"
         return (
-            f"{figure(self.now_per_s)}/s, in {format_duration(ahead * self.future.bin_s)} {figure(low)} to "
-            f"{figure(high)}/s ({self.outlook.forecaster}), {figure(self.ability.rate_per_s)}/s an instance, "
-            f"{figure(choice.late_if_unchanged)} late expected, {figure(choice.late)} after it; "
-            f"kept {'nothing yet' if kept is None else f'{kept:.2%}'} of {policy.keep * 100:.4g}% asked, "
+            f"{figure(self.now_per_s)}/s now, {figure(low)} to {figure(high)}/s expected in "
+            f"{format_duration(ahead * self.future.bin_s)} ({self.outlook.forecaster}); an instance takes "
+            f"{figure(self.ability.rate_per_s)}/s; {late}; "
+            f"{'nothing' if kept is None else f'{kept:.2%}'} kept so far, {policy.keep * 100:.4g}% asked; "
             f"1,000 late records are worth {figure(1000 * prices.late)}{_instead(choice, prices, more)}"
         )
 
@@ -217,7 +219,7 @@ def _instead(choice: Choice, prices: Prices, more: Sequence[Tried] = ()) -> str:
     others = {tried.count: tried for tried in (*choice.tried, *more) if tried.count != choice.count}
     if not others:
         return made
-    alternatives = (f"{n} {told(tried.costs, tried.late)}" for n, tried in sorted(others.items()))
+    alternatives = (f"with {n} it {told(tried.costs, tried.late)}" for n, tried in sorted(others.items()))
     return made + INSTEAD + ", ".join(alternatives)
 
 
