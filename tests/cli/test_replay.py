@@ -176,6 +176,7 @@ def test_explain_tells_what_the_alternatives_would_have_cost(tmp_path):
     assert shown.exit_code == 0, shown.output
     lines = [line.strip() for line in shown.output.splitlines()]
     assert any(line.startswith("instead, ") and " costs " in line for line in lines)
+    assert " × :" not in shown.output
 
 
 def test_a_journal_without_its_topology_asks_for_it(a_run, tmp_path):

@@ -69,7 +69,7 @@ def _decided(rows: list[dict[str, Any]]) -> list[str]:
         key = (verb_of(row["kind"]), row["unit"] or "", row["reason"], refused)
         groups.setdefault(key, []).append(row["subject"] or "")
     return [
-        f"{kind} {len(subjects)} × {about}: {reason}{refused}" if len(subjects) > 1
+        f"{kind} {len(subjects)} × {about or 'hosts'}: {reason}{refused}" if len(subjects) > 1
         else f"{kind} {about or subjects[0]}: {reason}{refused}"
         for (kind, about, reason, refused), subjects in groups.items()
     ]  # fmt: skip

@@ -136,7 +136,7 @@ export class Film {
     for (let j = i; found.duration === null && j > i - 5 && j >= 0; j--) found.duration = own.duration[j];
     found.age = t - own.at[i];
     found.health = this.health(own, i);
-    found.begun = own.done[i] > 0;
+    found.begun = this.begun(own, i);
     // Micro-batches come and go: what flows along an edge is a mean over some of them.
     found.flowIn = this.mean(own, "in", i); found.flowOut = this.mean(own, "emitted", i);
     found.flows = (column) => (own[column] ? this.mean(own, column, i) : null);
@@ -157,10 +157,13 @@ export class Film {
     return seconds > 0 ? records / seconds : column.includes(":") ? null : 0;
   }
 
+  // Whether it has finished a record. Where only the last moments are there yet, it is taken to have.
+  begun(own, i) { return this.partial || own.done[i] > 0; }
+
   // What a unit executed over what came to it in the last minute, as the loop counts it; null where nothing came,
   // and until it has finished its first record: what came waits for the first micro-batch.
   health(own, i) {
-    if (!own.done[i]) return null;
+    if (!this.begun(own, i)) return null;
     let arrived = 0, done = 0;
     for (let j = i; j >= 0 && own.at[j] > own.at[i] - HEALTH_S; j--) { arrived += (own.in[j] ?? 0) * own.step[j]; done += (own.out[j] ?? 0) * own.step[j]; }
     return arrived > 0 ? Math.min(1, done / arrived) : null;
