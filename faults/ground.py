@@ -352,6 +352,8 @@ class Ground:
                 return f"unit {unit} is {told.state} with {told.running} instances"
             if told.silent_s > FRESH_S:
                 return f"unit {unit} is silent for {told.silent_s:.0f} s"
+        if not self._controller_has_told():
+            return "its controller has not told anything yet"
         missing = {"controller", *UNITS, "master", "numbers"} - self.roles().keys()
         if self.channel == "kafka" and self.pid("broker") is None:
             missing.add("broker")
@@ -367,6 +369,14 @@ class Ground:
         if leases != set(hosts) or leases != up:
             return f"leases {sorted(leases)}, hosts {sorted(hosts)}, up {sorted(up)}"
         return None
+
+    def _controller_has_told(self) -> bool:
+        """Whether the status is of the controller that runs now, and not of one before it."""
+        pid = self.pid("controller")
+        with contextlib.suppress(psutil.Error, OSError):
+            written_s = (self.folder / "status.json").stat().st_mtime
+            return pid is not None and written_s > psutil.Process(pid).create_time() + 0.1
+        return False
 
     def _sample(self) -> None:
         """Note from the provider's records when each host was there."""

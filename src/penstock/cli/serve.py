@@ -114,6 +114,7 @@ def _serve(
     import uvicorn
 
     from penstock.api.client import made_known
+    from penstock.api.punctual import PunctualProtocol
     from penstock.runs.turns import SILENT_S
 
     for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
@@ -124,7 +125,8 @@ def _serve(
     console.print(told, soft_wrap=True, highlight=False)
     # A log is no place for a token: on a terminal the address is whole, else the page asks for it.
     console.print(f"page: {address}{f'#token={runs.token}' if console.is_terminal else ''}", soft_wrap=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5))
+    config = uvicorn.Config(app, http=PunctualProtocol, log_level="warning", timeout_keep_alive=5)
+    server = uvicorn.Server(config)
     lost: list[str] = []
 
     def leave(why: str) -> None:
