@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.machine.processes import wait_until
-from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.gateway.executors import Executor, ExecutorControl
 from penstock.spark.session.meter import MeterState, SessionMeter
 from penstock.spark.session.progress import SourceProgress, parse_progress
-from penstock.spark.session.readings import size_mib
+from penstock.spark.session.readings import busy_ratio, size_mib
 from penstock.spark.session.waiting import WaitingFiles, offsets_behind
 
 EVENT = {
@@ -40,6 +40,27 @@ def test_a_progress_event_becomes_a_batch() -> None:
     assert batch.parts_s["addBatch"] == 0.18
     assert batch.started_s == 1772359201.5
     assert batch.observed == {"latency_s": 1.25}
+
+
+def an_executor(active: int, done: int, time_s: float, cores: int = 1) -> Executor:
+    return Executor("1", "10.0.0.5", cores, 0.0, done, active, time_s, 100)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "ratio"),
+    [
+        (an_executor(0, 4, 9.0), an_executor(0, 4, 9.0), 0.0),
+        (an_executor(0, 4, 9.0), an_executor(0, 6, 10.0), 0.5),
+        (an_executor(1, 4, 9.0), an_executor(1, 4, 9.0), 1.0),  # one that lasts longer than the interval
+        (an_executor(1, 4, 9.0), an_executor(0, 5, 99.0), 1.0),  # and ends
+        (an_executor(2, 4, 9.0, cores=4), an_executor(1, 5, 60.0, cores=4), 0.5),
+        (an_executor(0, 4, 9.0), an_executor(1, 4, 9.0), 0.0),  # begun just now
+    ],
+)
+def test_slots_are_busy_with_tasks_that_ended_and_with_those_that_last(
+    before: Executor, now: Executor, ratio: float
+) -> None:
+    assert busy_ratio(before, now, 2.0) == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from penstock.spark.session.backlog import Backlogs, Waiting
 from penstock.spark.session.book import QueryBook
 from penstock.spark.session.goals import Goals
 from penstock.spark.session.progress import Batch, ProgressReader, observed_values
-from penstock.spark.session.readings import ExecutorProcesses, size_mib
+from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib
 from penstock.spark.session.waiting import offsets_behind
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SessionMeter:
         self._batches: list[Batch] = []
         self._triggers: dict[str, Trigger] = {}
         self._previous: dict[str, Batch] = {}
-        self._task_time_s: dict[str, float] = {}
+        self._before: dict[str, Executor] = {}
         self._slots = 0
         heap_mib = size_mib(setting(spark, "spark.executor.memory", "1g"))
         self._processes = ExecutorProcesses(
@@ -191,14 +191,14 @@ class SessionMeter:
         busy_s, readings = 0.0, []
         interval_s = now_s - self._last_s if self._last_s is not None else 0.0
         for executor in executors:
-            used_s = max(0.0, executor.task_time_s - self._task_time_s.get(executor.id, executor.task_time_s))
-            busy_s += used_s
+            before = self._before.get(executor.id, executor)
+            busy_s += max(0.0, executor.task_time_s - before.task_time_s)
             cpu_ratio, memory_ratio = usage.get(executor.id, (None, None))
             if cpu_ratio is None and interval_s > 0:
                 # A process we cannot see: the share of time its slots were busy stands in.
-                cpu_ratio = min(1.0, used_s / (interval_s * max(1, executor.cores)))
+                cpu_ratio = busy_ratio(before, executor, interval_s)
             readings.append(InstanceReading(executor.id, cpu_ratio, memory_ratio))
-        self._task_time_s = {executor.id: executor.task_time_s for executor in executors}
+        self._before = {executor.id: executor for executor in executors}
         return busy_s, tuple(readings)
 
     def _count_waiting(self, batches: Sequence[Batch]) -> tuple[int, int]:

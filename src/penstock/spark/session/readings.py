@@ -1,6 +1,6 @@
-"""CPU and memory of executor processes that run on this machine, by the operating system's count.
+"""How busy executors are: CPU and memory of those on this machine, slot time of those elsewhere.
 
-CPU is a share of what an executor can have: its cores, or its part of what the control group around it may
+On this machine the operating system counts. CPU is a share of what an executor can have: its cores, or its part of what the control group around it may
 use. An executor that has all of a host of half a core is at 100 %.
 """
 
@@ -130,3 +130,15 @@ def size_mib(text: str) -> int:
     units = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2}
     lower = text.strip().lower().removesuffix("b")
     return int(float(lower[:-1]) * units[lower[-1]]) if lower[-1:] in units else int(lower) >> 20
+
+
+def busy_ratio(before: Executor, now: Executor, interval_s: float) -> float:
+    """The share of an interval in which an executor's slots were busy.
+
+    Spark adds a task's time when the task ends. Of tasks that ended, what falls into the interval is taken;
+    those that ran before it and have not ended kept their slots busy all through it.
+    """
+    ended = max(0, now.tasks_done - before.tasks_done)
+    ended_s = min(max(0.0, now.task_time_s - before.task_time_s), ended * interval_s)
+    lasting_s = max(0, before.tasks_active - ended) * interval_s
+    return min(1.0, (ended_s + lasting_s) / (interval_s * max(1, now.cores)))
