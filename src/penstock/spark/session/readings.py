@@ -1,7 +1,8 @@
 """How busy executors are: CPU and memory of those on this machine, slot time of those elsewhere.
 
-On this machine the operating system counts. CPU is a share of what an executor can have: its cores, or its part of what the control group around it may
-use. An executor that has all of a host of half a core is at 100 %.
+On this machine the operating system counts. CPU is a share of what an executor can have: its cores, or its
+part of what the control group around it may use. An executor that has all of a host of half a core is at
+100 %.
 """
 
 from __future__ import annotations
