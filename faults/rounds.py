@@ -28,10 +28,12 @@ def still_to_do(drawn: Sequence[str], rounds: Sequence[Round]) -> list[str]:
 
 def set_aside(rounds: Sequence[Round], file: Path) -> list[Round]:
     """Those that were clean; the others are kept beside them, and their faults are done anew."""
-    wrong = [found for found in rounds if not found.clean]
-    if wrong:
+    clean = [found for found in rounds if found.clean]
+    if len(clean) < len(rounds):
+        wrong = [found for found in rounds if not found.clean]
         save([*load(aside_of(file)), *wrong], aside_of(file))
-    return [found for found in rounds if found.clean]
+        save(clean, file)
+    return clean
 
 
 def aside_of(file: Path) -> Path:

@@ -63,7 +63,7 @@ def test_rounds_that_were_not_clean_are_kept_aside_and_their_faults_are_to_do_ag
     assert still_to_do(drawn_kinds, load(state)) == ["kill driver", "second start"]
 
     kept = set_aside(load(state), state)
-    assert kept == [clean]
+    assert kept == load(state) == set_aside(kept, state) == [clean]
     assert load(aside_of(state)) == [lost]
     assert still_to_do(drawn_kinds, kept) == ["kill master", "kill driver", "second start"]
 
