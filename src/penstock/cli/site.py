@@ -5,6 +5,7 @@ A site is named by the folder of its runs. `penstock serve` is the service itsel
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,8 @@ def status(sites: Sites = None) -> None:
             continue
         for run in runs or [{}]:
             cells = [str(run.get(key, "–")) for key in ("name", "topology", "revision", "phase")]
-            table.add_row(str(site), *cells, str(run.get("bill") or "–"))
+            bill = run.get("bill")
+            table.add_row(str(site), *cells, "–" if bill is None else f"{Decimal(bill):.4g}")
     console = open_console()
     if table.row_count:
         console.print(table)
