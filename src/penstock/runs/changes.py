@@ -58,7 +58,7 @@ class Preview:
             ("started again without their state", self.renewals),
             ("new units", self.starts),
             ("units that end, after what waits for them", self.stops),
-            ("not touched", self.untouched),
+            ("units that go on without a stop", self.untouched),
         ):
             if names and self.changes:
                 found.append(f"{title}: {', '.join(names)}")
