@@ -109,6 +109,44 @@ def test_a_decision_opens_to_what_was_seen_wanted_and_paid(
     page.wait_for_selector(".chart h3:has-text('Age of records')")
 
 
+def test_a_forecast_that_comes_late_is_not_shown_with_another_decision(
+    server: PageServer, open_page: Open
+) -> None:
+    page = open_page(server.address)
+    page.keyboard.press("2")
+    page.wait_for_selector(".decisions button")
+    first, second = (page.locator(".decisions button").nth(n) for n in (2, 3))
+    held: dict[str, Any] = {}
+
+    def hold(name: str, what: str, at: str) -> None:
+        wanted = re.compile(rf"/data/{what}\?.*at={re.escape(at)}$")
+        page.route(wanted, lambda route: held.__setitem__(name, route))
+
+    hold("forecast of the first", "forecast", first.get_attribute("data-at"))
+    hold("second", "moment", second.get_attribute("data-at"))
+    hold("forecast of the second", "forecast", second.get_attribute("data-at"))
+
+    def until(name: str) -> Any:
+        for _ in range(200):
+            if name in held:
+                return held[name]
+            page.wait_for_timeout(50)
+        raise AssertionError(f"nobody asked for the {name}")
+
+    first.click()
+    late = until("forecast of the first")
+    second.click()
+    moment = until("second")
+    late.continue_()
+    page.wait_for_timeout(300)
+    before = page.locator("#decision h2").inner_text()
+    moment.continue_()
+    page.wait_for_function(f"document.querySelector('#decision h2').innerText !== {before!r}")
+    assert page.locator("#decision .note:has-text('Forecast')").count() == 0
+    until("forecast of the second").continue_()
+    page.wait_for_selector("#decision .note:has-text('Forecast')")
+
+
 def test_the_money_adds_up_and_stands_beside_the_clairvoyant_plan(
     server: PageServer, open_page: Open, keep: Keep
 ) -> None:
@@ -263,6 +301,7 @@ def test_until_a_unit_has_finished_something_its_health_is_not_known_and_not_zer
         box = page.locator("[data-unit=slow]")
         assert "time, health: not known yet" in box.text_content()
         assert "health: not known yet" in box.get_attribute("aria-label")
+        assert figure(page, "kept") == "not known yet"
         keep(page, "not-known-yet")
         simulation.go_on()
         page.wait_for_function("window.penstock.film.seen.slow.done.at(-1) > 0")

@@ -38,7 +38,7 @@ export class Now {
     put(this.figures.bill.value, money(state.bill, currency)); put(this.figures.bill.label, "bill so far");
     put(this.figures.rate.value, `${money(state.rate, currency)}/h`); put(this.figures.rate.label, film.live || this.compact || this.app.name === "replay" ? "at this moment" : "at its end");
     put(this.figures.month.value, money(state.month, currency)); put(this.figures.month.label, "a month like this run");
-    put(this.figures.kept.value, state.counted === null ? `≈ ${percent(state.kept)}` : percent(state.counted)); put(this.figures.kept.label, "of records within the SLO so far");
+    put(this.figures.kept.value, state.counted !== null ? percent(state.counted) : state.kept === null ? "not known yet" : `≈ ${percent(state.kept)}`); put(this.figures.kept.label, "of records within the SLO so far");
     put(this.figures.hosts.value, `${state.hosts.length}`);
     const running = state.units.reduce((sum, unit) => sum + unit.running, 0);
     put(this.figures.hosts.label, `${state.hosts.length === 1 ? "host" : "hosts"}, ${running} ${running === 1 ? "instance" : "instances"} running`);

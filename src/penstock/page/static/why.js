@@ -138,8 +138,9 @@ export class Why {
     const concerned = new Set(told.decided.filter((one) => one.status !== "held").map((one) => one.unit).filter(Boolean));
     const unit = this.unit || [...concerned][0] || this.film.names[0];
     this.describe(told, concerned);
-    this.forecast = await this.app.ask(`forecast?run=${this.film.number}&unit=${encodeURIComponent(unit)}&at=${at}`);
-    if (this.opened !== at) return;
+    const forecast = await this.app.ask(`forecast?run=${this.film.number}&unit=${encodeURIComponent(unit)}&at=${at}`);
+    if (this.opened !== at) return;  // another decision was opened meanwhile: this forecast is not its own
+    this.forecast = forecast;
     this.describe(told, concerned);
     this.draw();
   }
