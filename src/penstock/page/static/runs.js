@@ -1,6 +1,6 @@
 // The runs of a service; each leads to its page.
 
-import { element, put } from "./text.js";
+import { element, money, put } from "./text.js";
 import { askForToken, readToken, theme } from "./token.js";
 
 const AGAIN_MS = 2000;
@@ -16,7 +16,7 @@ async function show() {
     const key = JSON.stringify(runs), table = document.getElementById("runs");
     if (table.lastRuns !== key) {
       table.lastRuns = key;
-      table.replaceChildren(...runs.map((run) => element("tr", {}, element("th", { scope: "row", class: "left" }, element("a", { href: `page/${run.name}/` }, run.name)), ...[[run.topology, "left"], [run.revision, ""], [run.phase, "left"], [run.bill ?? "–", ""]].map(([text, side]) => element("td", { class: side }, String(text))))));
+      table.replaceChildren(...runs.map((run) => element("tr", {}, element("th", { scope: "row", class: "left" }, element("a", { href: `page/${run.name}/` }, run.name)), ...[[run.topology, "left"], [run.revision, ""], [run.phase, "left"], [run.bill ? money(+run.bill) : "–", ""]].map(([text, side]) => element("td", { class: side }, String(text))))));
     }
   } else put(line, "The service does not answer; what is shown may be old.");
   document.body.dataset.ready = "yes";
