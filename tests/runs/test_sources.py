@@ -11,9 +11,11 @@ import pytest
 
 from penstock.channels.batches import last_batch
 from penstock.machine.processes import wait_until
-from penstock.runs.sources import LEAD_S, Feed
+from penstock.runs.sources import LEAD_S, Feed, waited_until_s
 from penstock.spark.unit.folders import RunFolders
 from penstock.topology.file import parse_topology
+from penstock.topology.model import Source
+from tests.builders import a_topology
 
 READING = """
 sources: {numbers: {function: "a:numbers"}}
@@ -57,3 +59,11 @@ def test_a_feeder_that_is_frozen_is_told_ended_and_goes_on_where_it_was(
         assert wait_until(lambda: last_batch(written) > reached + 5, 60)
     finally:
         feed.stop()
+
+
+def test_a_run_waits_while_records_move_but_not_for_a_source_that_never_ends() -> None:
+    generated = a_topology()
+    read = a_topology(sources=[Source("s", function="job:read")])
+    assert waited_until_s(generated, end_s=60.0, moved_s=500.0) == 500.0
+    assert waited_until_s(generated, end_s=60.0, moved_s=10.0) == 60.0
+    assert waited_until_s(read, end_s=60.0, moved_s=500.0) == 60.0

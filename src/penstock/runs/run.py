@@ -43,7 +43,7 @@ from penstock.runs.part import here
 from penstock.runs.patience import Patience
 from penstock.runs.plan import RunPlan
 from penstock.runs.progress import Progress
-from penstock.runs.sources import Feed
+from penstock.runs.sources import Feed, waited_until_s
 from penstock.spark.drivers import Drivers
 from penstock.spark.plane import SparkPlane
 from penstock.spark.unit.heartbeat import HeartbeatServer
@@ -228,8 +228,7 @@ class Run:
             self._done, self._done_s = done, now_s
         if not ended:
             return False
-        # What is in flight is waited for as long as it moves.
-        return self.drained() or now_s > max(end_s, self._done_s) + self.plan.drain_s
+        return self.drained() or now_s > waited_until_s(self.here, end_s, self._done_s) + self.plan.drain_s
 
     def drained(self) -> bool:
         """Whether everything the sources wrote has gone through every unit."""

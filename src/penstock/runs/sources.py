@@ -256,3 +256,12 @@ def start_feeders(
         written(file, json.dumps(specification))
         command = [sys.executable, "-m", "penstock.channels.feeder", str(file)]
         feeders.start(source, command, log=folders.root / f"feeder-{source}.log")
+
+
+def waited_until_s(topology: Topology, end_s: float, moved_s: float) -> float:
+    """From when on nothing more is waited for: the sources' end, or the last record that was finished since.
+
+    A source that reads by itself may never end, and then records move for ever: only its end counts.
+    """
+    reads_itself = any(source.function is not None for source in topology.sources)
+    return end_s if reads_itself else max(end_s, moved_s)
