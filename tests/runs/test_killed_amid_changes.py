@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.clock import VirtualClock
+from penstock.errors import ClusterError
 from penstock.fleet.deployment import Host, HostState, InstanceState
 from penstock.fleet.ports import SeenInstance, UnitReport
 from penstock.fleet.units import UnitState
@@ -22,6 +23,7 @@ from penstock.plain import to_json
 from penstock.runs import run as running
 from penstock.runs.folder import RunFolder
 from penstock.runs.handover import Handover
+from penstock.runs.obeying import PROVEN_S
 from penstock.runs.plan import Pending, RunPlan
 from penstock.runs.run import Run
 from penstock.runs.sources import Feed
@@ -46,6 +48,8 @@ class World:
     drained: dict[str, int] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
+    useless: set[str] = field(default_factory=set)
+    """Units whose driver has ended and said that starting it again would not help."""
     beats: int = 0
 
 
@@ -63,6 +67,7 @@ class SimulatedDrivers:
         if self.world.drivers.get(unit) != attempt:
             self.world.drivers[unit] = self.world.attempts[unit] = attempt
             self.world.drained.pop(unit, None)
+            self.world.useless.discard(unit)
             if prepared:
                 self.world.prepared.discard(unit)
 
@@ -88,7 +93,7 @@ class SimulatedDrivers:
         return self.world.drained.get(unit, -1) == self.attempt(unit)
 
     def is_useless(self, unit: str) -> bool:
-        return False
+        return unit in self.world.useless
 
     def last_words(self, unit: str) -> str:
         return "it was simulated"
@@ -231,6 +236,16 @@ class Stage:
         run.start()
         return run
 
+    def die(self) -> None:
+        """Kill the controller between two turns, and start the next one."""
+        cast(MortalJournal, self.run.journal).die()
+        self.run = self._started()
+
+    def fail(self, unit: str) -> None:
+        """Let a unit's driver end as one does whose operator throws."""
+        del self.world.drivers[unit]
+        self.world.useless.add(unit)
+
     def turn(self) -> None:
         """Drivers beat, the controller ticks; one that dies is started again."""
         self._beat()
@@ -342,3 +357,57 @@ def test_a_change_comes_to_its_end_wherever_its_controller_dies(
         assert (aside.exists(), present.exists()) == (renewed, not renewed), where
         assert stage.run.feed._paused == frozenset(), where
     assert {"before write_plan", "after write_plan", "before submit", "after record"} <= died
+
+
+def changed_once(folder: Path, bomb: Bomb) -> Stage:
+    """A run whose first unit has another function since a moment."""
+    stage = Stage(folder, a_pair(), bomb)
+    stage.apply(with_operator(a_pair(), "read", function="f:read_better"))
+    for _ in range(SLOW):
+        stage.turn()
+        if stage.place.plan().revision == 2 and stage.all_run():
+            break
+    assert stage.place.plan().revision == 2
+    return stage
+
+
+def on_trial_s(stage: Stage, unit: str) -> float:
+    """How long a unit's driver is told that its version has yet to prove itself."""
+    return stage.run.plane.specification(unit, stage.world.attempts[unit]).on_trial_s
+
+
+def test_a_version_whose_unit_fails_is_taken_back_also_where_the_controller_died_since(
+    tmp_path: Path, bomb: Bomb
+) -> None:
+    stage = changed_once(tmp_path, bomb)
+    assert 0 < on_trial_s(stage, "first") <= PROVEN_S
+    assert on_trial_s(stage, "second") == 0, "it is as it was"
+
+    stage.die()
+    stage.turn()
+    assert on_trial_s(stage, "first") > 0
+    stage.fail("first")
+    for _ in range(SLOW):
+        stage.turn()
+        stage.run._require_healthy()
+        if stage.place.plan().revision == 3 and stage.all_run():
+            break
+
+    assert stage.place.plan().read_topology() == a_pair()
+    assert on_trial_s(stage, "first") == 0, "it has proven itself before"
+    stage.fail("first")
+    stage.turn()
+    with pytest.raises(ClusterError, match="unit first stopped"):
+        stage.run._require_healthy()
+
+
+def test_a_version_that_has_proven_itself_is_not_taken_back(tmp_path: Path, bomb: Bomb) -> None:
+    stage = changed_once(tmp_path, bomb)
+    stage.clock.wait_until(stage.clock.now_s() + PROVEN_S)
+    assert on_trial_s(stage, "first") == 0
+    for _ in range(3):
+        stage.turn()
+    stage.fail("first")
+    stage.turn()
+    with pytest.raises(ClusterError, match="unit first stopped"):
+        stage.run._require_healthy()

@@ -91,7 +91,7 @@ def test_a_record_that_fails_only_with_another_is_told_apart_from_those_it_fails
 
 
 @pytest.mark.spark
-def test_many_records_that_fail_at_once_are_an_outage_to_wait_for(spark, tmp_path, monkeypatch):
+def test_many_records_that_fail_at_once_are_an_outage_unless_the_version_is_new(spark, tmp_path, monkeypatch):
     away = tmp_path / "away"
     away.touch()
     monkeypatch.setenv("PENSTOCK_TEST_AWAY", str(away))
@@ -106,6 +106,8 @@ def test_many_records_that_fail_at_once_are_an_outage_to_wait_for(spark, tmp_pat
     for attempt in (0, 7):
         told = decide(query, running.exception(), attempt, skipped)
         assert "8 of 8 records looked at fail at once in operator op: taken for an outage" in told
+    with pytest.raises(OperatorError, match=r"8 of 8 .* in operator op, in a version that is new: .*503"):
+        decide(query, running.exception(), 0, skipped, on_trial=True)
     assert skipped.ids() == set()
 
     away.unlink()

@@ -176,11 +176,13 @@ class Changing:
             return False
         self._stuck = False
         anew = (*found.restarts, *found.renewals)
-        run.plan = replace(run.plan.changed(topology, anew, found.places), pending=None)
+        # What is taken back is not put on trial: where it fails as well, a person is asked for.
+        since_s = None if pending.back else run.clock.now_s()
+        run.plan = replace(run.plan.changed(topology, anew, found.places), pending=None, changed_s=since_s)
         if pending.revision is not None:
             run.plan = replace(run.plan, revision=pending.revision)
         run.folder.write_plan(run.plan)
-        run.topology, run.changed_s = topology, run.clock.now_s()
+        run.topology = topology
         part = run.here = here(topology, found.places, run.plan.site)
         run.progress.change(part)
         run.plane.change(part.unit_by_name)

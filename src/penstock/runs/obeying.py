@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.controller.mode import Mode
@@ -52,9 +52,8 @@ def obey(run: Run) -> None:
 
 def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
     """Whether units failed by a change made a moment ago, which is therefore taken back."""
-    units, now_s = run.running_controller().fleet.units, run.clock.now_s()
-    by_change = all(units[name].revision == run.plan.revision for name in failed)
-    if run.plan.before is None or now_s - run.changed_s > PROVEN_S or not by_change:
+    units = run.running_controller().fleet.units
+    if run.plan.before is None or not all(on_trial_s(run, units[name].revision) for name in failed):
         return False
     before = parse_topology(run.plan.before)
     if any(_has_what_others_had(run, before, name) for name in failed):
@@ -65,8 +64,16 @@ def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:
     except PenstockError as error:
         run.plane.note(f"the change could not be rolled back: {error}")
         return False
-    run.changed_s = -math.inf  # once: where the version before fails as well, a person is asked for
+    run.plan = replace(run.plan, changed_s=None)  # once
     return True
+
+
+def on_trial_s(run: Run, revision: int) -> float:
+    """How long a unit of a version has yet to prove itself; 0 where it is not by the last change."""
+    changed_s = run.plan.changed_s
+    if changed_s is None or revision != run.plan.revision:
+        return 0.0
+    return max(0.0, changed_s + PROVEN_S - run.clock.now_s())
 
 
 def _has_what_others_had(run: Run, before: Topology, failed: str) -> bool:

@@ -65,6 +65,8 @@ class RunPlan:
     """By unit, the version it must run at least, where a change made it start again."""
     before: str | None = None
     """The text of the version before this one."""
+    changed_s: float | None = None
+    """When this version was taken up, by the run's clock; None where it is not to be taken back by itself."""
     pending: Pending | None = None
     """The change that is under way."""
     places: Mapping[str, str] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class RunPlan:
             revision=earlier.revision,
             revisions=earlier.revisions,
             before=earlier.before,
+            changed_s=earlier.changed_s,
             places=earlier.places,
             places_before=earlier.places_before,
             pending=earlier.pending,

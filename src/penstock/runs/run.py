@@ -105,8 +105,6 @@ class Run:
         self._fed_s: float | None = None
         self.told_to_stop = False
         """Whether somebody outside wants it to end."""
-        self.changed_s = -math.inf
-        """When the topology was last changed."""
         self.changing = Changing(self)
         self._moving = Moving(self)
         self._news: list[str] = []
@@ -357,6 +355,7 @@ class Run:
             settings={**clusters.settings(submission.unit), **self.plan.settings},
             storage=clusters.storage(submission.unit),
             environment=clusters.environment(submission.unit),
+            on_trial_s=obeying.on_trial_s(self, submission.revision),
         )
 
     def _take_up(self, adopted: bool) -> None:

@@ -221,6 +221,7 @@ class UnitDriver:
     def _serve(self, query: UnitQuery, skipped: Skipped) -> int:
         attempt, last_failed_batch = 0, -1
         steps = StepsBack()
+        proven_s = time.monotonic() + self.specification.on_trial_s
         while not self._over:
             running = None
             try:
@@ -253,7 +254,8 @@ class UnitDriver:
                 batch = int(((running.lastProgress if running else None) or {}).get("batchId", 0))
                 attempt = attempt + 1 if batch == last_failed_batch else 0
                 last_failed_batch = batch
-                told = f"unit {self.unit}: {decide(query, error, attempt, skipped)}"
+                on_trial = time.monotonic() < proven_s
+                told = f"unit {self.unit}: {decide(query, error, attempt, skipped, on_trial=on_trial)}"
                 self._say(UnitState.RUNNING, self._waiting.said(told))
                 # A broker or a disk that is away gets a moment; what waits is kept by the source.
                 self._ended.wait(min(LONGEST_PAUSE_S, 0.5 * 2**attempt))

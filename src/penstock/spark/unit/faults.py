@@ -2,7 +2,8 @@
 
 Spark reports a failed task, not a failed record. Records are looked for only where nothing outside (a disk,
 a broker, a host, a service that a function calls) explains the failure, and where many fail at once it is
-taken for an outage: good records must not become dead letters because something was away for a while.
+taken for an outage: good records must not become dead letters because something was away for a while. But in
+a version that was taken up a moment ago it is the version that fails: the one before takes its place.
 """
 
 from __future__ import annotations
@@ -107,10 +108,13 @@ class Waiting:
         return None if again else words
 
 
-def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skipped) -> str:
+def decide(
+    query: UnitQuery, error: BaseException, attempt: int, skipped: Skipped, *, on_trial: bool = False
+) -> str:
     """What to do about a failed query: a sentence where it shall start again, OperatorError where not.
 
     `attempt` counts failures of the same micro-batch. What is away is waited for however often it fails.
+    `on_trial` says that the unit's version is new: where many records fail at once, it is to blame.
     """
     text, cause = str(error), cause_of(error)
     lost = [name for name, channel in query.channels.items() if channel.is_loss(text)]
@@ -128,6 +132,10 @@ def decide(query: UnitQuery, error: BaseException, attempt: int, skipped: Skippe
         return f"something the unit needs is away: records wait until it is back ({cause})"
     batch_id = Checkpoint(query.checkpoint).unfinished()
     culprits = Culprits() if batch_id is None else find_culprits(query, batch_id)
+    if culprits.outage is not None and on_trial:
+        raise OperatorError(
+            f"unit {query.plan.unit}: {culprits.outage}, in a version that is new: {cause}"
+        ) from error
     if culprits.outage is not None:
         return f"{culprits.outage}: taken for an outage, records wait until it is over ({cause})"
     new = [fault for fault in culprits.faults if (fault.given, fault.record_id) not in query.skipped]

@@ -36,6 +36,8 @@ class UnitSpecification:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that have to be set before its Java starts, such as HADOOP_CONF_DIR."""
 
+    on_trial_s: float = 0.0
+    """How long it has yet to prove itself: where all records fail so soon, its version is to blame."""
     prepare: bool = False
     """Whether it shall be ready to take its unit over, and wait until it is told to."""
 
