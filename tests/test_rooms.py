@@ -36,9 +36,9 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("report",),
     ("studies",),
+    ("rig",),
     ("experiments",),
     ("page",),
-    ("rig",),
     ("api",),
     ("cli",),
 )

@@ -18,6 +18,7 @@ from penstock.fleet.fleet import Fleet
 from penstock.fleet.ports import Ground, UnitReport
 from penstock.fleet.units import UnitState
 from penstock.runs.changes import preview, producers, require_possible
+from penstock.runs.part import at_site
 from penstock.runs.plan import RunPlan
 from penstock.simulator.plane import SimulatedPlane
 from penstock.topology.model import (
@@ -191,15 +192,44 @@ def test_sources_that_somebody_else_writes_keep_their_readers() -> None:
     assert "somebody else writes" in preview(stateless, renamed, fed=False).refused[0]
 
 
-def test_over_a_broker_what_would_be_read_twice_is_refused() -> None:
-    kafka = Channel("bus", "kafka", {"bootstrap": "localhost:9092"})
-    pair = replace(with_alerts(a_pair()), channels=(kafka,))
-    unread = preview(replace(a_pair(), channels=(kafka,)), pair)
+def over_a_broker(topology: Topology, **options: Any) -> Topology:
+    kafka = Channel("bus", "kafka", {"bootstrap": "localhost:9092", **options})
+    return replace(topology, channels=(kafka,))
+
+
+def test_over_a_broker_units_are_split_and_begin_anew_as_over_files() -> None:
+    pair = over_a_broker(with_alerts(a_pair()))
+    unread = preview(over_a_broker(a_pair()), pair)
     assert (unread.refused, unread.restarts) == ((), ("first", "second")), "its reader has to know of another"
     moved = replace(pair, units=(pair.units[0], pair.units[1], Unit("fourth", ("alert",))))
-    assert "would begin to read read" in preview(pair, moved).refused[0]
+    found = preview(pair, moved)
+    assert (found.refused, found.starts, found.stops) == ((), ("fourth",), ("third",))
+    assert "first" in found.drains, "who writes says how far its topic goes"
     counted = preview(pair, with_operator(pair, "count", function="f:count_better"))
-    assert "its place in which is in its checkpoint" in counted.refused[0]
+    assert (counted.refused, counted.renewals) == ((), ("second",))
+
+
+def test_inputs_stay_where_ids_are_remembered_or_the_checkpoint_is_out_of_reach() -> None:
+    known = with_operator(with_alerts(a_pair()), "count", schema="number long")
+    rewired = with_operator(known, "alert", inputs=("read", "count"))
+    before, after = (over_a_broker(t, deduplicate="1 min") for t in (known, rewired))
+    assert "unit third remembers ids" in preview(before, after).refused[0]
+    elsewhere = replace(a_site(), storage="hdfs://name:9000/runs")
+    before, after = (replace(over_a_broker(t), sites=(elsewhere,)) for t in (known, rewired))
+    assert "unit third has its checkpoint at hdfs://name:9000/runs" in preview(before, after).refused[0]
+
+
+def test_a_topic_of_another_site_is_not_begun_by_an_operator_that_was_there_before() -> None:
+    pair = over_a_broker(with_alerts(a_pair()))
+    pair = replace(
+        pair,
+        sites=(a_site("here"), a_site("there")),
+        units=tuple(replace(u, sites=("there" if u.name == "first" else "here",)) for u in pair.units),
+    )
+    moved = replace(pair, units=(*pair.units[:2], replace(pair.units[2], name="fourth")))
+    plan = RunPlan.of(pair, "apart", site="here")
+    found = at_site(preview(pair, moved), pair, moved, plan)
+    assert any("would begin to read read, which another site writes" in reason for reason in found.refused)
 
 
 def test_a_unit_that_drains_is_submitted_again_only_when_told_to() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import ConfigurationError
 from penstock.spark.checkpoints import Checkpoint
-from penstock.spark.evolution import fit
+from penstock.spark.evolution import begin, fit
 
 A, B, C = (f"FileSource[/run/channels/files/{name}/unit/batch-*]" for name in "abc")
 
@@ -94,6 +94,38 @@ def test_sources_whose_names_do_not_tell_them_apart_are_left_alone(tmp_path: Pat
     assert not fit(checkpoint, [A], nothing)
     assert not fit(checkpoint, [A, "kafka"], nothing)
     assert offsets(checkpoint, 2) == [0 + 2, 102]
+
+
+TOPICS = ["kafka[run.bus.read]", "kafka[run.bus.keep]"]
+
+
+def began(checkpoint: Path) -> dict[str, object]:
+    """What each source of a checkpoint began with, as Spark reads it."""
+    found = {}
+    for log in sorted((checkpoint / "sources").iterdir()):
+        zero, version, offsets = (log / "0").read_bytes().partition(b"v1\n")
+        assert (zero, version) == (b"\0", b"v1\n")
+        found[log.name] = json.loads(offsets)
+    return found
+
+
+def test_a_topic_that_is_new_to_a_query_begins_where_it_is_told_to(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    begin(checkpoint, TOPICS, {TOPICS[1]: {"0": 5, "1": 7}})
+    assert began(checkpoint) == {"1": {"run.bus.keep": {"0": 5, "1": 7}}}
+
+
+def test_a_topic_that_a_query_has_read_goes_on_where_it_was_wherever_it_stands(tmp_path: Path) -> None:
+    checkpoint = a_checkpoint(tmp_path, TOPICS[:1])
+    line = json.dumps({"run.bus.read": {"0": 3, "1": 4}})
+    (checkpoint / "offsets" / "2").write_text(f"v1\n{{}}\n{line}")
+    assert fit(checkpoint, TOPICS[::-1], nothing)
+    begin(checkpoint, TOPICS[::-1], {topic: {"0": 5, "1": 7} for topic in TOPICS})
+    assert Checkpoint(checkpoint).offsets(2) == [None, {"run.bus.read": {"0": 3, "1": 4}}]
+    assert (checkpoint / "sources" / "1" / "0").read_text() == f"v1\n{TOPICS[0]}", "as it was"
+    assert json.loads((checkpoint / "sources" / "0" / "0").read_bytes()[4:]) == {
+        "run.bus.keep": {"0": 5, "1": 7}
+    }
 
 
 def test_what_never_ran_needs_no_fitting(tmp_path: Path) -> None:

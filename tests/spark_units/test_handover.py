@@ -1,4 +1,4 @@
-"""Units changed while records flow, on real Spark in one session: every id comes out once."""
+"""Units changed while records flow, over files and over Kafka, in one session: every id comes out once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.errors import cause_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import generated_sources
-from penstock.spark.unit.query import UnitQuery, taken_by
+from penstock.spark.unit.query import UnitQuery
 from penstock.spark.unit.rehearsal import rehearse
-from penstock.topology.model import Choice, Operator, Sink, Source, Topology, Unit
+from penstock.spark.unit.streams import taken_by
+from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
+
+from ..channels.test_kafka import broker  # noqa: F401  (a real one, for this module)
 
 pytestmark = pytest.mark.spark
 
@@ -46,9 +49,16 @@ def a_version(operators: list[Operator], units: dict[str, tuple[str, ...]], **si
 class Live:
     """A topology whose units run in turns, and are changed in between as a controller does it."""
 
-    def __init__(self, spark: Any, topology: Topology, folder: Path) -> None:
-        self.spark, self.topology, self.folders = spark, topology, RunFolders(folder)
+    def __init__(
+        self, spark: Any, topology: Topology, folder: Path, channels: tuple[Channel, ...] = ()
+    ) -> None:
+        self.spark, self.channels, self.folders = spark, channels, RunFolders(folder)
+        self.topology = self.dressed(topology)
         self.revision, self.written, self.batch = 1, 0, 0
+
+    def dressed(self, topology: Topology) -> Topology:
+        """The topology with the channel that is tested."""
+        return replace(topology, channels=self.channels) if self.channels else topology
 
     def put(self, count: int = 10) -> None:
         """Write records for everybody who reads the source, as a feeder does."""
@@ -70,10 +80,12 @@ class Live:
                 query = UnitQuery(self.spark, self.topology, unit.name, self.folders)
                 assert query.start(drain=True).awaitTermination(60)
                 query.publish_all()
+                self.folders.note_reached(unit.name, query.reached())
                 query.clean()
 
     def change(self, topology: Topology, give_up_state: bool = False) -> Preview:
         """Go on with another version, with records waiting before every unit."""
+        topology = self.dressed(topology)
         self.put()
         self.drain([self.topology.units_in_order[0].name])
         self.put()
@@ -96,14 +108,25 @@ class Live:
         return [f"r{n:04d}" for n in range(self.written)]
 
 
+FIRST = a_version(
+    [passing("read", "numbers"), passing("keep", "read")],
+    {"first": ("read",), "second": ("keep",)},
+    out="keep",
+)
+
+
+@pytest.fixture(params=["files", pytest.param("kafka", marks=pytest.mark.kafka)])
+def live(request: Any, spark: Any, tmp_path: Path) -> Live:
+    channels: tuple[Channel, ...] = ()
+    if request.param == "kafka":
+        address = request.getfixturevalue("broker").record().bootstrap
+        channels = (Channel("bus", "kafka", {"bootstrap": address, "partitions": 2}),)
+    return Live(spark, FIRST, tmp_path, channels)
+
+
 @pytest.fixture
-def live(spark: Any, tmp_path: Path) -> Live:
-    first = a_version(
-        [passing("read", "numbers"), passing("keep", "read")],
-        {"first": ("read",), "second": ("keep",)},
-        out="keep",
-    )
-    return Live(spark, first, tmp_path)
+def live_on_files(spark: Any, tmp_path: Path) -> Live:
+    return Live(spark, FIRST, tmp_path)
 
 
 def test_operators_replaced_units_split_merged_and_renamed_give_every_id_once(live: Live) -> None:
@@ -178,8 +201,9 @@ def test_state_that_cannot_be_kept_is_given_up_and_no_record_with_it(live: Live)
 
 
 def test_a_rehearsal_finds_what_would_fail_and_touches_neither_streams_nor_results(
-    live: Live, tmp_path: Path
+    live_on_files: Live, tmp_path: Path
 ) -> None:
+    live = live_on_files
     live.put()
     live.drain(["first"])
     before = sorted(str(file) for file in live.folders.root.rglob("*"))
@@ -195,7 +219,8 @@ def test_a_rehearsal_finds_what_would_fail_and_touches_neither_streams_nor_resul
     assert live.ids() == live.wanted()
 
 
-def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live: Live) -> None:
+def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live_on_files: Live) -> None:
+    live = live_on_files
     priced = replace(
         live.topology,
         operators=(live.topology.operators[0], passing("keep", "read", function="functions:looked_up")),

@@ -77,6 +77,8 @@ class FilesOptions:
         """The channel in its folder."""
         return FilesChannel(place.folder, self)
 
+    remembers_ids: ClassVar[bool] = False
+
     def jars(self) -> list[Path]:
         """None: Spark reads and writes files by itself."""
         return []
@@ -148,6 +150,10 @@ class FilesChannel:
     def stream(self, producer: str) -> Path:
         """The folder in which those outside subscribe to an operator's records."""
         return self.root / producer
+
+    def reached(self, spark: SparkSession, producer: str) -> dict[str, int]:
+        """Nothing: whoever begins to read has a folder of its own."""
+        return {}
 
     def topic(self, producer: str) -> None:
         """None: an operator's records are files."""
@@ -259,6 +265,10 @@ class FilesConsumption:
                 waiting += share * max(0, self._present[name] - len(started))
                 in_service += share * sum(number > finished for number in started.values())
             return Backlog(round(waiting), round(in_service))
+
+    def finished(self) -> dict[str, int]:
+        """Nothing: what the query is done with is deleted."""
+        return {}
 
     def taken(self) -> int:
         """Records of every micro-batch the query has finished since its first start, each counted once.

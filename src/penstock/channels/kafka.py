@@ -114,6 +114,11 @@ class KafkaOptions:
         partitions = self.partitions or min(64, max(4, place.most_slots))
         return KafkaChannel(self, bootstrap, prefix, partitions, dict(place.readers), place.folder)
 
+    @property
+    def remembers_ids(self) -> bool:
+        """Where it was asked to."""
+        return self.deduplicate is not None
+
     def jars(self) -> list[Path]:
         """Spark's connector."""
         import pyspark
@@ -243,6 +248,11 @@ class KafkaChannel:
     def stream(self, producer: str) -> Path | None:
         """The folder that says who outside reads an operator's topic, and how much is kept for them."""
         return None if self._folder is None else self._folder / producer
+
+    def reached(self, spark: SparkSession, producer: str) -> dict[str, int]:
+        """The end of each partition of an operator's topic."""
+        with KafkaAdmin(spark, self.bootstrap, self.client) as admin:
+            return admin.ends(self.topic(producer))
 
     def is_outage(self, error: str) -> bool:
         """Whether the broker does not answer."""

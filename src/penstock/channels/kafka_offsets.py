@@ -98,6 +98,10 @@ class KafkaConsumption:
         begin = self._first()
         return 0 if end is None or not begin else sum(end.values()) - sum(begin.values())
 
+    def finished(self) -> dict[str, int]:
+        """The offset behind the last finished micro-batch in each partition."""
+        return offset_of(self._topic, self._checkpoint, self._checkpoint.finished()) or {}
+
     def clean(self) -> int:
         """Tell the broker how far the query is, and delete what every reader is done with; how many records.
 
@@ -106,8 +110,7 @@ class KafkaConsumption:
         now_s = time.monotonic()
         if self._admin is None or self._reader not in self._readers or now_s < self._clean_at_s:
             return 0
-        end = offset_of(self._topic, self._checkpoint, self._checkpoint.finished()) or {}
-        done = {int(place): int(offset) for place, offset in end.items()}
+        done = {int(place): int(offset) for place, offset in self.finished().items()}
         self._clean_at_s = now_s + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
         if not done:

@@ -113,6 +113,10 @@ class Consumption(Protocol):
         """Records of every micro-batch finished since the query's first start, each counted once."""
         ...
 
+    def finished(self) -> Mapping[str, int]:
+        """How far the query is in each part of a stream on a server; empty where the stream is files."""
+        ...
+
     def clean(self) -> int:
         """Give back the room of what every reader is done with; how much, in a unit of the channel's own."""
         ...
@@ -220,6 +224,13 @@ class RecordChannel(Protocol):
         """The folder in which those outside subscribe to an operator's records; None where they cannot."""
         ...
 
+    def reached(self, spark: SparkSession, producer: str) -> Mapping[str, int]:
+        """How far an operator's records go in each part of a stream on a server; empty where it is files.
+
+        ClusterError where the server does not answer.
+        """
+        ...
+
     def topic(self, producer: str) -> str | None:
         """What a server calls an operator's records; None where they are files."""
         ...
@@ -293,6 +304,11 @@ class ChannelKind(Protocol):
 
     def opened(self, place: ChannelPlace) -> RecordChannel:
         """The channel; ConfigurationError where something it needs is not there."""
+        ...
+
+    @property
+    def remembers_ids(self) -> bool:
+        """Whether units that read it keep ids in their state, to take what comes twice once."""
         ...
 
     def jars(self) -> list[Path]:

@@ -56,6 +56,14 @@ def has_server(topology: Topology, channel: str | None) -> bool:
     return channel_kind(found.kind, found.options).service() is not None
 
 
+def remembers_ids(topology: Topology, channel: str | None) -> bool:
+    """Whether a unit that reads a channel keeps ids in its state; None means that of generated sources."""
+    if channel is None:
+        return False
+    found = topology.channel_by_name[channel]
+    return channel_kind(found.kind, found.options).remembers_ids
+
+
 def readers_of(topology: Topology) -> dict[str, tuple[str, ...]]:
     """The units that read each operator's records from another unit."""
     found: dict[str, dict[str, None]] = {}

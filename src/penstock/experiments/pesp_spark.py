@@ -2,8 +2,9 @@
 
 The rides of the replay are played in two minutes. `speed` stands for the two stages that are scaled (speed
 and average speed, 11 nodes in the small setup of Table II and 18 in the large one, here 2 and 4); `report`
-for all behind them. Each is at a site of its own, with its own Spark master. A record takes its time waiting,
-so that instances add up on a machine of few cores. The same topology is simulated beside it.
+for all behind them. Each is at a site of its own, with its own Spark master: two sites of the rig, or two
+local ones where there can be no rig. A record takes its time waiting, so that instances add up on a machine
+of few cores. The same topology is simulated beside it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from typing import Any
 from penstock.channels.batches import batches_in, data_files
 from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
+from penstock.experiments import pesp_rig
 from penstock.experiments.pesp import PAPER, SETUPS, report_durations_s
 from penstock.experiments.recordings import CHECKOUT
 from penstock.experiments.taxi_rides import BIN_S, REPLAY_S, RIDES, Rides
 from penstock.report.figures import Figure
+from penstock.rig.availability import unavailable
 from penstock.runs.folder import RunFolder
 from penstock.runs.service import run_topology
 from penstock.simulator import SimulationSettings, simulate
@@ -144,22 +147,28 @@ def run(
     if not (CODE / "cabs" / "small.py").is_file():
         raise ConfigurationError(f"--on spark needs examples/taxi of a checkout; {CODE} is not there")
     found: dict[str, list[Small]] = {}
+    no_rig = unavailable()
     for number, setup in enumerate(setups):
         progress(f"{number} of {len(setups)} runs on Spark: {setup}")
-        found[setup] = [on_spark(rides, setup, out / f"small-{setup}"), simulated(rides, setup)]
-        (out / "small.md").write_text(as_text(found, rides))
+        found[setup] = [on_spark(rides, setup, out / f"small-{setup}", no_rig), simulated(rides, setup)]
+        (out / "small.md").write_text(as_text(found, rides, no_rig))
     return found
 
 
-def on_spark(rides: Rides, setup: str, folder: Path) -> Small:
-    """One setup on real Spark, on this machine."""
+def on_spark(rides: Rides, setup: str, folder: Path, no_rig: str | None) -> Small:
+    """One setup on real Spark: over two sites of the rig, or on this machine where `no_rig` says why not."""
     topology = small_topology(rides, setup, Choice("local"))
-    run_topology(topology, folder, duration_s=PLAY_S, code=CODE, drain_s=SETTLE_S)
-    place = RunFolder(folder)
-    with Journal(place.journal, place.plan().name) as journal:
-        rows = journal.rows("observation")
-    began_s = _began_s(folder)
-    reports = written_reports(folder / "results" / "reports")
+    if no_rig is None:
+        folders = pesp_rig.play(topology, folder, CODE, duration_s=PLAY_S, settle_s=SETTLE_S, records=RIDES)
+    else:
+        run_topology(topology, folder, duration_s=PLAY_S, code=CODE, drain_s=SETTLE_S)
+        folders = [folder]
+    rows: list[Mapping[str, Any]] = []
+    for place in map(RunFolder, folders):
+        with Journal(place.journal, place.plan().name) as journal:
+            rows += journal.rows("observation")
+    began_s = _began_s(folders[0])
+    reports = written_reports(folders[-1] / "results" / "reports")
     durations = [at_s - sent_s for _, sent_s, at_s in reports]
     end_s = max(at_s for _, _, at_s in reports)
     return Small(
@@ -251,14 +260,16 @@ def figures_of(found: Mapping[str, Sequence[Small]]) -> list[Figure]:
     return figures
 
 
-def as_text(found: Mapping[str, Sequence[Small]], rides: Rides) -> str:
+def as_text(found: Mapping[str, Sequence[Small]], rides: Rides, no_rig: str | None) -> str:
     """Table III in small: Spark / the simulator / the paper."""
     lines = [
         "# The taxi topology in small: Spark / simulator / the paper's",
         "",
         f"{rides.origin}, played in {PLAY_S:g} s, {PEAK_PER_S:g} positions a second at the height, "
         f"{SERVICE_S:g} s each; a report is due after {SLA_S:g} s (60 s in the paper).",
-        "All of it on one machine: two local sites with a Spark master each, not the rig.",
+        f"On Spark over two sites of the rig, {pesp_rig.DELAY_MS:g} ms between them, with a run at each."
+        if no_rig is None
+        else f"All of it on one machine, two local sites with a Spark master each: {no_rig}.",
         "",
         "| | " + " | ".join(found) + " |",
         "|" + " --- |" * (len(found) + 1),

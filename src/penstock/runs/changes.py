@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.channels.registry import has_server, readers_of
+from penstock.channels.registry import has_server, readers_of, remembers_ids
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.siting import became_dear, placed
 from penstock.spark.managers.theirs import remote_storage
@@ -88,7 +88,8 @@ def preview(
     refused = [*_refused(old, new, fed), *_out_of_reach(old, new, goes)]
     stayed = [unit for unit in after if unit in before]
     leaving = {move.unit for move in goes}
-    fates = {unit: _fate(unit, old, new) for unit in stayed}
+    storage = {unit: remote_storage(old.site_by_name[was[unit]]) for unit in stayed}
+    fates = {unit: _fate(unit, old, new, storage[unit]) for unit in stayed}
     fates |= {unit: replace(fates[unit], restarts=True, drains=True) for unit in leaving}
     stops = tuple(unit for unit in before if unit not in after)
     given_up = [state for fate in fates.values() for state in fate.given_up]
@@ -158,7 +159,8 @@ class _Fate:
     refused: tuple[str, ...] = ()
 
 
-def _fate(unit: str, old: Topology, new: Topology) -> _Fate:
+def _fate(unit: str, old: Topology, new: Topology, storage: str | None = None) -> _Fate:
+    """`storage` is where its checkpoint lies, where that is not in the folder of the run."""
     plans = plan_unit(old, unit), plan_unit(new, unit)
     same_readers = _readers(old, plans[0]) == _readers(new, plans[1])
     if _query(plans[0]) == _query(plans[1]) and same_readers:
@@ -173,18 +175,16 @@ def _fate(unit: str, old: Topology, new: Topology) -> _Fate:
         refused.append(
             f"unit {unit} reads a source of its own, which would begin anew without its checkpoint"
         )
-    servers = {given.name for given in plans[0].inputs if has_server(old, given.channel)}
-    servers |= {given.name for given in plans[1].inputs if has_server(new, given.channel)}
-    served = sorted(servers)
-    if served and _inputs(plans[0]) != _inputs(plans[1]):
+    others = _inputs(plans[0]) != _inputs(plans[1])
+    if storage is not None and (others or renewed):
         refused.append(
-            f"unit {unit} reads {', '.join(served)} from a server, its place in which is in its checkpoint "
-            "by the order of its inputs: those stay as they are"
+            f"unit {unit} has its checkpoint at {storage}, with its place in what it reads: its inputs stay "
+            "as they are; give operators whose state cannot be kept a unit of their own"
         )
-    elif renewed and served:
+    elif others and not renewed and any(map(_remembers, (old, new), plans)):
         refused.append(
-            f"unit {unit} reads {', '.join(served)} from a server, its place in which is in its checkpoint: "
-            "give operators whose state cannot be kept a unit of their own"
+            f"unit {unit} remembers ids of what it reads from a server (deduplicate), by the order of its "
+            "inputs: those stay as they are"
         )
     return _Fate(True, True, renewed, lost, tuple(refused))
 
@@ -199,6 +199,10 @@ def _query(plan: UnitPlan) -> UnitPlan:
 
 def _inputs(plan: UnitPlan) -> list[tuple[str, str | None]]:
     return [(given.name, given.channel) for given in plan.inputs]
+
+
+def _remembers(topology: Topology, plan: UnitPlan) -> bool:
+    return any(remembers_ids(topology, given.channel) for given in plan.inputs)
 
 
 def _readers(topology: Topology, plan: UnitPlan) -> Mapping[str, tuple[str, ...]]:
@@ -233,7 +237,6 @@ def _refused(old: Topology, new: Topology, fed: bool) -> Iterator[str]:
                     )
     if any(site.name not in old.site_by_name for site in new.sites):
         yield "a new site begins with a run of its own"
-    yield from _read_again(old, new)
 
 
 def _is_dear(old: Topology, new: Topology, unit: str, places: Mapping[str, str]) -> bool:
@@ -251,8 +254,8 @@ def _out_of_reach(old: Topology, new: Topology, goes: list[UnitGoes]) -> Iterato
             )
 
 
-def _read_again(old: Topology, new: Topology) -> Iterator[str]:
-    """Streams on a server that a unit would begin to read with records its operators have had already."""
+def begun(old: Topology, new: Topology) -> Iterator[Edge]:
+    """Streams on a server from before that a unit begins to read for operators that were there before."""
     written = {producer for producer, _ in _streams(old)}
     for (producer, unit), (channel, _) in _streams(new).items():
         known = (producer, unit) in _streams(old)
@@ -260,10 +263,7 @@ def _read_again(old: Topology, new: Topology) -> Iterator[str]:
             continue
         takers = [o.name for o in new.operators if producer in o.inputs and new.unit_of[o.name] == unit]
         if any(taker in old.operator_by_name for taker in takers):
-            yield (
-                f"unit {unit} would begin to read {producer} from a server that still has records from "
-                "before: they would be processed twice"
-            )
+            yield producer, unit
 
 
 def _place(site: Site) -> Site:

@@ -1,15 +1,16 @@
 """Files that go from one version of a topology to the next, while none of the units concerned runs.
 
 A unit that begins anew gets an empty checkpoint; the one it had is kept. Folders that another unit or
-operator writes from now on get its mark. Streams that ended are cleared away once they are empty. Everything
-here can be done again without harm: a controller that dies amid it does all of it once more.
+operator writes from now on get its mark. Where a unit begins in a topic it has not read yet is written down.
+Streams that ended are cleared away once they are empty. Everything here can be done again without harm: a
+controller that dies amid it does all of it once more.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from penstock.runs.changes import Preview
 from penstock.spark.checkpoints import Checkpoint, SinkLog
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import UnitInput, UnitPlan, generated_sources, plan_unit
-from penstock.spark.unit.query import Channels, folders_written, taken_by
+from penstock.spark.unit.streams import Channels, folders_written, taken_by
 from penstock.topology.model import Topology
 
 _KEPT = ("checkpoint", "checkpoint-sources.json", "staging")
@@ -49,6 +50,8 @@ class Handover:
     def carry_out(self, back: bool = False) -> list[str]:
         """Do it; what there is to say. `back` says that the version that ends failed and is taken back."""
         self._count()
+        for unit in (*self._found.restarts, *self._found.renewals, *self._found.starts):
+            self._note_begin(unit)
         for unit in self._found.renewals:
             if not (back and self._put_back(unit)):
                 self._put_aside(unit)
@@ -73,6 +76,28 @@ class Handover:
             counts = [channels.taken(given, self._folders.checkpoint(unit)) for given in gone]
             if any(counts):
                 self._folders.note_taken(unit, self._revision, sum(filter(None, counts)))
+
+    def _note_begin(self, unit: str) -> None:
+        """Write down where a unit begins to read topics: where whoever wrote them has ended.
+
+        One that begins anew goes on where it was in those it has read already.
+        """
+        renewed = unit in self._found.renewals
+        if renewed and self._aside(unit).exists():
+            return  # it was, before its checkpoint was put aside
+        channels, before = Channels(self._old, self._folders, self._bootstrap), self._old.unit_by_name
+        known = {(g.name, g.channel): g for g in _inputs(self._old, unit)} if unit in before else {}
+        found: dict[str, Mapping[str, int]] = {}
+        for given in _inputs(self._new, unit):
+            if given.stream is None or not has_server(self._new, given.channel):
+                continue
+            earlier, writer = known.get((given.name, given.channel)), self._old.unit_of.get(given.name)
+            if earlier is None and writer is not None:
+                found[given.name] = self._folders.reached(writer).get(given.name, {})
+            elif earlier is not None and earlier.stream is not None and renewed:
+                stream, checkpoint = earlier.stream, self._folders.checkpoint(unit)
+                found[given.name] = channels[given.channel].consumption(stream, checkpoint).finished()
+        self._folders.note_begin(unit, {name: begin for name, begin in found.items() if begin})
 
     def _aside(self, unit: str, revision: int | None = None) -> Path:
         return self._folders.earlier(unit) / str(self._revision if revision is None else revision)

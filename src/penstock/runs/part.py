@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock.channels.registry import has_server
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.siting import placed
-from penstock.runs.changes import Preview
+from penstock.runs.changes import Preview, begun
 from penstock.runs.plan import RunPlan
 from penstock.spark.unit.plan import generated_sources, plan_unit
 from penstock.topology.model import Topology
@@ -62,7 +62,7 @@ def at_site(found: Preview, old: Topology, new: Topology, plan: RunPlan) -> Prev
         renewals=here_of(found.renewals),
         drains=here_of(found.drains),
         ending=tuple((name, reader) for name, reader in found.ending if reader in own),
-        refused=(*found.refused, *_together(found, old, was)),
+        refused=(*found.refused, *_together(found, old, was), *_unknown(old, new, plan.site, found.places)),
     )
 
 
@@ -75,3 +75,14 @@ def _together(found: Preview, old: Topology, was: Mapping[str, str]) -> Iterator
         writer = old.unit_of.get(name)
         if writer is not None and was[writer] != was[reader]:
             yield f"the stream from {name} to unit {reader} ends, and crosses sites with runs of their own"
+
+
+def _unknown(old: Topology, new: Topology, site: str, places: Mapping[str, str]) -> Iterator[str]:
+    """Streams that a unit here would begin to read, of which only another site knows where they begin."""
+    for producer, unit in begun(old, new):
+        writer = old.unit_of[producer]
+        if places.get(unit) == site and places.get(writer) != site:
+            yield (
+                f"unit {unit} would begin to read {producer}, which another site writes, with records from "
+                "before: they would be processed twice"
+            )

@@ -48,8 +48,8 @@ from penstock.spark.drivers import Drivers
 from penstock.spark.plane import SparkPlane
 from penstock.spark.unit.heartbeat import HeartbeatServer
 from penstock.spark.unit.plan import plan_unit
-from penstock.spark.unit.query import taken_by
 from penstock.spark.unit.specification import UnitSpecification, topology_text
+from penstock.spark.unit.streams import taken_by
 from penstock.topology.model import Topology
 
 LOG = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from penstock.channels.subscriptions import (
 from penstock.errors import ConfigurationError
 from penstock.runs.folder import RunFolder
 from penstock.spark.unit.plan import plan_unit
-from penstock.spark.unit.query import Channels
+from penstock.spark.unit.streams import Channels
 
 
 def streams(place: RunFolder) -> dict[str, Path]:

@@ -2,8 +2,8 @@
 
 Spark asks for the same sources in the same order. A checkpoint that ends with a finished micro-batch can be
 rewritten for others: each source keeps its log and its offset, wherever it now stands; a new one begins at
-its beginning, one that is gone is forgotten. State and batch numbers stay. It is done on a copy (hard links),
-which takes the checkpoint's place by a rename.
+its beginning (a topic where it is told to), one that is gone is forgotten. State and batch numbers stay. It
+is done on a copy (hard links), which takes the checkpoint's place by a rename.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import ConfigurationError
@@ -20,8 +20,8 @@ from penstock.spark.checkpoints import Checkpoint, rewritten, sync, whole
 
 LOG = logging.getLogger(__name__)
 
-_FOLDER = re.compile(r"^FileSource\[.*/batch-\*\]$")
-"""What Spark calls the source that reads a folder of batches: the folder's name is in it."""
+_KNOWN = re.compile(r"^FileSource\[.*/batch-\*\]$|^kafka\[(?P<topic>.+)\]$")
+"""How sources are named that can be told apart: by a folder of batches, or by a topic."""
 _PLACES = "penstock-places.json"
 
 
@@ -38,7 +38,7 @@ def fit(checkpoint: Path, places: Sequence[str], has_output: Callable[[int], boo
         return False
     old, new = list(noted), list(places)
     told = len(known.offsets(known.finished()))
-    if old == new or not all(map(_FOLDER.match, [*old, *new])) or told not in (0, len(old)):
+    if old == new or not all(map(_KNOWN.match, [*old, *new])) or told not in (0, len(old)):
         # What Spark calls other sources tells them not apart: those stay as they are.
         return False
     batch = known.unfinished()
@@ -57,6 +57,28 @@ def fit(checkpoint: Path, places: Sequence[str], has_output: Callable[[int], boo
         sync(copy / _PLACES)
     LOG.warning("the checkpoint %s was made to fit other inputs: %s", checkpoint, ", ".join(new))
     return True
+
+
+def begin(checkpoint: Path, places: Sequence[str], begins: Mapping[str, Mapping[str, int]]) -> None:
+    """Let a query that does not run begin to read topics at an offset in each partition, by place.
+
+    Those it has read already go on where they are. Spark writes down what it began with and looks there
+    first: so it is written for it.
+    """
+    known = Checkpoint(checkpoint)
+    read = {topic for offset in known.offsets(known.started()) if offset for topic in offset}
+    for index, place in enumerate(dict.fromkeys(places)):
+        match, log = _KNOWN.match(place), checkpoint / "sources" / str(index)
+        topic = match["topic"] if match is not None else None
+        if topic is None or place not in begins or topic in read:
+            continue
+        log.mkdir(parents=True, exist_ok=True)
+        first, part = log / "0", log / ".begin"
+        part.write_bytes(b"\0v1\n" + json.dumps({topic: begins[place]}).encode())
+        sync(part)
+        first.with_name(".0.crc").unlink(missing_ok=True)
+        part.replace(first)
+        sync(log)
 
 
 def _rewrite(copy: Path, old: Sequence[str], new: Sequence[str]) -> None:

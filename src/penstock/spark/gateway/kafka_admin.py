@@ -85,6 +85,20 @@ class KafkaAdmin:
                 found[int(entry.getKey().partition())] = int(entry.getValue().offset())
         return found
 
+    def ends(self, topic: str) -> dict[str, int]:
+        """The offset behind the last record of each partition of a topic; empty where there is no topic."""
+        names, missing = self._java.java.util.ArrayList(), "UnknownTopicOrPartitionException"
+        names.add(topic)
+        failed = f"the end of {topic} could not be read"
+        told = self._answer(lambda: self._admin.describeTopics(names).allTopicNames().get(), failed, missing)
+        if told is None:
+            return {}
+        latest = static_method(self._java.org.apache.kafka.clients.admin.OffsetSpec, "latest")
+        numbers = range(told.get(topic).partitions().size())
+        places = self._map({self._place(topic, number): latest() for number in numbers})
+        found = self._answer(lambda: self._admin.listOffsets(places).all().get(), failed)
+        return {str(n): int(found.get(self._place(topic, n)).offset()) for n in numbers}
+
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records of a topic before an offset in each partition."""
         before = static_method(self._java.org.apache.kafka.clients.admin.RecordsToDelete, "beforeOffset")

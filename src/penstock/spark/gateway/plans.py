@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 DATASETS = ("org.apache.spark.sql.classic.Dataset", "org.apache.spark.sql.Dataset")
 """Where a plan is made into a DataFrame: since Spark 4, and before."""
 
+KAFKA = "kafka"
+"""What Spark calls a source that reads topics."""
 _WIDENED = ("Project",)
 _PASSED = ("Filter", "SubqueryAlias", "Sort", "Repartition", "RepartitionByExpression", "EventTimeWatermark")
 """Plan nodes that give out what their child gives out, so that a column can be let through them."""
@@ -25,7 +27,18 @@ def sources_read(frame: DataFrame) -> list[str]:
     """What a plan reads of streams, place by place, in the order of a query's offsets."""
     leaves = _analysed(frame).collectLeaves()
     found = (leaves.apply(index) for index in range(leaves.size()))
-    return [str(leaf.toString()) for leaf in found if leaf.isStreaming()]
+    return [_read_by(leaf) for leaf in found if leaf.isStreaming()]
+
+
+def _read_by(leaf: Any) -> str:
+    """What a leaf of a plan reads: Spark calls every topic by the same name, so it is said which."""
+    name = str(leaf.toString())
+    return place_of_topic(str(leaf.extraOptions().get("subscribe"))) if name == KAFKA else name
+
+
+def place_of_topic(topic: str) -> str:
+    """How `sources_read` names a topic."""
+    return f"{KAFKA}[{topic}]"
 
 
 def aggregates(frame: DataFrame) -> bool:

@@ -241,6 +241,7 @@ class UnitDriver:
                 running.stop()
                 if self._drained:
                     query.publish_all()
+                    self.folders.note_reached(self.unit, query.reached())
                     return EXIT_STOPPED
                 query.stop_publishing()
             except (ConfigurationError, OperatorError):

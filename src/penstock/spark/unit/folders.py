@@ -7,6 +7,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,24 @@ class RunFolders:
             return found
         return {}
 
+    def note_reached(self, unit: str, reached: Mapping[str, Mapping[str, int]]) -> None:
+        """Write down how far the streams go, by operator, that a unit wrote to a server and has ended."""
+        written(self.unit(unit) / "reached.json", json.dumps(reached), durable=True)
+
+    def reached(self, unit: str) -> dict[str, dict[str, int]]:
+        """How far they went when the unit last drained; empty where it never did."""
+        return _noted(self.unit(unit) / "reached.json")
+
+    def note_begin(self, unit: str, begin: Mapping[str, Mapping[str, int]]) -> None:
+        """Write down where a unit begins to read streams on a server, by operator; for the others nothing."""
+        if begin or (self.unit(unit) / "begin.json").exists():
+            self.unit(unit).mkdir(parents=True, exist_ok=True)
+            written(self.unit(unit) / "begin.json", json.dumps(begin), durable=True)
+
+    def begin(self, unit: str) -> dict[str, dict[str, int]]:
+        """Where it begins to read those it has not read yet, by operator."""
+        return _noted(self.unit(unit) / "begin.json")
+
     def dead_letters(self, unit: str) -> Path:
         """Records a unit's operators threw on, where they are to be skipped."""
         return self.unit(unit) / "dead-letters"
@@ -104,3 +123,10 @@ class RunFolders:
                 os.link(part, file)
             part.unlink()
         return file.read_text()
+
+
+def _noted(file: Path) -> dict[str, dict[str, int]]:
+    with contextlib.suppress(OSError, ValueError):
+        found: dict[str, dict[str, int]] = json.loads(file.read_text())
+        return found
+    return {}

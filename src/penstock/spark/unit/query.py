@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from penstock.channels import lookups
 from penstock.channels.batches import has_batch
 from penstock.channels.envelope import admitted, enveloped, identified, kept
-from penstock.channels.files import FilesChannel, FilesOptions
 from penstock.channels.model import (
     Arrival,
     Backlog,
@@ -27,11 +26,10 @@ from penstock.channels.model import (
     Stream,
 )
 from penstock.channels.publishing import FolderWriter, folder_writer
-from penstock.channels.registry import make_channel
 from penstock.channels.sinks import folder_format, load_function, make_sink, result_folder
 from penstock.errors import ClusterError
 from penstock.spark.checkpoints import Checkpoint, SinkLog
-from penstock.spark.evolution import fit
+from penstock.spark.evolution import begin, fit
 from penstock.spark.gateway.plans import output_mode, sources_read
 from penstock.spark.gateway.remote import RemoteFiles
 from penstock.spark.mending import mend
@@ -39,7 +37,8 @@ from penstock.spark.mirrors import Mirror
 from penstock.spark.sharding import reshard
 from penstock.spark.unit.composition import OUTLET, aged, called, counted, tagged, write_all
 from penstock.spark.unit.folders import RunFolders
-from penstock.spark.unit.plan import Outlet, UnitInput, UnitPlan, plan_unit, reached_from
+from penstock.spark.unit.plan import Outlet, plan_unit, reached_from
+from penstock.spark.unit.streams import Channels, begins_of, folders_written
 from penstock.topology.model import Operator, Topology
 
 if TYPE_CHECKING:
@@ -130,6 +129,7 @@ class UnitQuery:
         places = sources_read(records)
         if self._mirror is None:
             fit(self.checkpoint, places, self._has_output)
+            begin(self.checkpoint, places, begins_of(self.plan, self.folders, self._channels))
             self._consumptions = None  # sources may have other places than before
         Checkpoint(self.checkpoint).note_places(places)
         if drain:
@@ -143,6 +143,12 @@ class UnitQuery:
             .start()
         )
         return self._running
+
+    def reached(self) -> dict[str, Mapping[str, int]]:
+        """How far the streams go, by operator, that the unit writes to a server; ask once it has drained."""
+        outgoing = self.channel(self.plan.channel.name)
+        named = [outlet.operator for outlet in self.plan.outlets if outlet.streams]
+        return {name: ends for name in named if (ends := outgoing.reached(self.spark, name))}
 
     def _has_output(self, batch_id: int) -> bool:
         """Whether results of a micro-batch are on record: in the sink's log, or published."""
@@ -391,56 +397,3 @@ class UnitQuery:
 
     def _left_out(self, name: str) -> list[str]:
         return sorted(record_id for given, record_id in self.skipped if given == name)
-
-
-class Channels:
-    """The channels of a run, opened when first asked for."""
-
-    def __init__(self, topology: Topology, folders: RunFolders, address: str | None) -> None:
-        """`address` is the server the run uses, for channels that name none."""
-        self._topology = topology
-        self._folders = folders
-        self._address = address
-        # A feeder writes ten files a second: five seconds of records at most in a micro-batch.
-        feeds = FilesChannel(folders.sources, FilesOptions(format="json", max_files_per_batch=50))
-        self._opened: dict[str | None, RecordChannel] = {None: feeds}
-
-    def __getitem__(self, name: str | None) -> RecordChannel:
-        """A channel by name; None means the one generated sources write to."""
-        if name not in self._opened:
-            found = self._topology.channel_by_name[str(name)]
-            root, run = self._folders.channels, self._folders.name()
-            self._opened[name] = make_channel(found, self._topology, root, run, self._address)
-        return self._opened[name]
-
-    def taken(self, given: UnitInput, checkpoint: Path) -> int | None:
-        """Records of an input that a query has finished; None where no channel knows."""
-        if given.stream is None:
-            return None
-        return self[given.channel].consumption(given.stream, checkpoint).taken()
-
-
-def folders_written(plan: UnitPlan, folders: RunFolders, channel: RecordChannel | None) -> list[Path]:
-    """The folders of batches a unit writes: its outgoing streams, where they are such, and its sinks."""
-    found: list[Path] = []
-    for outlet in plan.outlets:
-        if channel is not None:
-            found += filter(None, (channel.batches_of(stream) for stream in outlet.streams))
-        for sink in outlet.sinks:
-            if folder_format(sink.function):
-                found.append(result_folder(sink, outlet.operator, folders.results))
-    return found
-
-
-def taken_by(topology: Topology, unit: str, folders: RunFolders, bootstrap: str | None) -> int | None:
-    """Records of every micro-batch a unit has finished, by its checkpoint; None where that cannot tell.
-
-    Exact whoever was killed meanwhile: what a driver counts it may die before telling, a checkpoint stays.
-    """
-    channels, total = Channels(topology, folders, bootstrap), folders.taken_before(unit)
-    for given in plan_unit(topology, unit).inputs:
-        taken = channels.taken(given, folders.checkpoint(unit))
-        if taken is None:
-            return None
-        total += taken
-    return total

@@ -17,7 +17,8 @@ from penstock.channels.batches import batches_in, data_files
 from penstock.channels.registry import has_server
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import plan_unit
-from penstock.spark.unit.query import Channels, UnitQuery
+from penstock.spark.unit.query import UnitQuery
+from penstock.spark.unit.streams import Channels
 from penstock.topology.model import Topology
 
 if TYPE_CHECKING:
