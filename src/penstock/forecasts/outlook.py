@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from penstock.forecasts.record import Load
 from penstock.forecasts.season import Season
@@ -257,6 +256,8 @@ def _mean_of(share: float) -> str:
 
 def _smoothed(values: Floats, share: float) -> Floats:
     """The mean of all values so far, in which each new one has this share."""
+    from scipy.signal import lfilter  # here, for it takes longest to import of all that a controller needs
+
     level, _ = lfilter([share], [1.0, share - 1.0], values, zi=np.array([values[0] * (1.0 - share)]))
     return np.asarray(level)
 
