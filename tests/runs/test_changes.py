@@ -351,3 +351,13 @@ def test_instances_at_a_site_that_a_unit_has_left_are_over() -> None:
     fleet.change(moved, 2, ("second",), 1.0)
     assert not fleet.deployment().instances
     assert fleet.units["second"].state is UnitState.SUBMITTED
+
+
+def test_what_a_change_costs_is_told_beforehand() -> None:
+    # An instance of one core costs a share of its host: 1.5 an hour, and each unit has 1 to 50.
+    found = preview(a_pair(), with_unit(a_pair(), "second", max_instances=3))
+    assert found.costs == ("with the most instances an hour costs 79.5 instead of 150",)
+    assert found.lines()[-1] == f"cost: {found.costs[0]}"
+    more = preview(a_pair(), with_unit(a_pair(), "second", min_instances=2))
+    assert more.costs == ("with the least instances an hour costs 4.5 instead of 3",)
+    assert preview(a_pair(), with_unit(a_pair(), "second", policy=Choice("rate"))).costs == ()

@@ -120,6 +120,7 @@ class Change(Answer):
     renewals: list[str] = Field(default=[], description="Units that start again without the state they had.")
     given_up: list[str] = Field(default=[], description="State that is lost by it.")
     drains: list[str] = Field(default=[], description="Units that first finish what there is to read.")
+    costs: list[str] = Field(default=[], description="What it costs, where that changes.")
 
 
 class Mistakes(Answer):

@@ -254,6 +254,7 @@ def _change(revision: int, found: Any) -> answers.Change:
         refused=list(found.refused),
         renewals=list(found.renewals),
         given_up=list(found.given_up),
+        costs=list(found.costs),
         drains=list(found.drains),
     )
 

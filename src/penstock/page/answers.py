@@ -158,4 +158,5 @@ def _change(revision: int, found: Preview) -> dict[str, Any]:
         "refused": found.refused,
         "renewals": found.renewals,
         "given_up": found.given_up,
+        "costs": found.costs,
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.channels.registry import has_server, readers_of, remembers_ids
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.siting import became_dear, placed
+from penstock.infrastructure.siting import became_dear, placed, price_per_hour
 from penstock.spark.managers.theirs import remote_storage
 from penstock.spark.unit.plan import UnitPlan, generated_sources, plan_unit
 from penstock.topology.difference import Change, UnitGoes, difference
@@ -49,6 +49,8 @@ class Preview:
     """Streams that nobody writes any more; they are read to their end first."""
     places: Mapping[str, str] = field(default_factory=dict)
     """The site of every unit in the next version."""
+    costs: tuple[str, ...] = ()
+    """What it costs, in words; empty where that stays the same."""
 
     def lines(self) -> list[str]:
         """All of it in words, a line each."""
@@ -63,6 +65,7 @@ class Preview:
             if names and self.changes:
                 found.append(f"{title}: {', '.join(names)}")
         found += [f"given up: {state}" for state in self.given_up]
+        found += [f"cost: {cost}" for cost in self.costs]
         return found + [f"refused: {reason}" for reason in self.refused]
 
 
@@ -106,7 +109,25 @@ def preview(
         (*(unit for unit, fate in fates.items() if fate.drains), *stops),
         tuple(ending(old, new)),
         now,
+        tuple(_costs(old, was, new, now)) if changes else (),
     )
+
+
+def _costs(old: Topology, was: Mapping[str, str], new: Topology, now: Mapping[str, str]) -> Iterator[str]:
+    """What an hour of the least and of the most instances costs, where that changes."""
+    for what, most in (("with the least instances", False), ("with the most instances", True)):
+        before, after = _per_hour(old, was, most), _per_hour(new, now, most)
+        if before != after:
+            currency = next((site.currency for site in new.sites if site.currency), "")
+            yield f"{what} an hour costs {after:.4g} instead of {before:.4g} {currency}".rstrip()
+
+
+def _per_hour(topology: Topology, places: Mapping[str, str], most: bool) -> float:
+    units = {
+        u: unit.max_instances if most else unit.min_instances for u, unit in topology.unit_by_name.items()
+    }
+    sites = topology.site_by_name
+    return sum(n * price_per_hour(topology, unit, sites[places[unit]]) for unit, n in units.items() if n)
 
 
 def require_possible(found: Preview, *, give_up_state: bool = False) -> None:
