@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from penstock.channels.batches import publish
-from penstock.experiments import pesp_spark
+from penstock.experiments import pesp_rig, pesp_spark
 from penstock.experiments.pesp_spark import PLAY_S, SLA_S, Small
 from penstock.experiments.taxi_rides import RIDES, drawn_rides
+from penstock.runs.part import here
+from penstock.runs.run import require_runnable
 from penstock.topology.model import Choice
 
 DRAWN = drawn_rides(3)
@@ -66,3 +68,15 @@ def test_every_ride_ends_once_whatever_the_batches(monkeypatch: pytest.MonkeyPat
     for second in range(int(PLAY_S)):
         found += made(0, second + np.linspace(0.0, 0.95, 20))
     assert [record["ride"] for record in found if record["last"]] == list(range(RIDES))
+
+
+def test_over_the_rig_each_site_has_a_run_of_its_own_with_kafka_between() -> None:
+    topology = pesp_rig._over_kafka(
+        pesp_spark.small_topology(DRAWN, "elastic", Choice("local")), "10.77.2.2:9092"
+    )
+    parts = {site: here(topology, {}, site) for site in ("cloud", "private")}
+    assert {site: [unit.name for unit in part.units] for site, part in parts.items()} == {
+        "cloud": ["speed"],
+        "private": ["report"],
+    }
+    require_runnable(topology, part=parts["cloud"])
