@@ -8,7 +8,8 @@ import os
 import pytest
 
 from penstock.channels.batches import batches_in, publish
-from penstock.channels.files import FilesChannel, FilesConsumption, FilesOptions
+from penstock.channels.files import FilesChannel, FilesOptions
+from penstock.channels.files_taken import FilesConsumption
 from penstock.channels.model import Leaving, Stream
 from penstock.spark.checkpoints import Checkpoint, log_entries_after
 
@@ -197,7 +198,7 @@ def test_a_compacted_log_is_read_from_its_end_as_far_as_needed(tmp_path):
 def test_the_log_of_a_source_is_shortened_and_the_query_goes_on_without_loss_or_double(
     spark, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files_taken.LONGEST_LOG_BYTES", 300)
     channel, checkpoint, results = FilesChannel(tmp_path / "c"), tmp_path / "check", []
     consumption, sizes = channel.consumption(STREAM, checkpoint), []
     query = start(spark, channel, checkpoint, results)
@@ -218,8 +219,8 @@ def test_the_log_of_a_source_is_shortened_and_the_query_goes_on_without_loss_or_
 
 
 def test_a_log_with_checksums_is_shortened_while_the_query_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
-    monkeypatch.setattr("penstock.channels.files.LONGEST_CHECKED_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files_taken.LONGEST_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files_taken.LONGEST_CHECKED_LOG_BYTES", 300)
     consumption, log = a_log_of_ten(tmp_path, finished=9)
     (log / ".9.compact.crc").touch()
 
@@ -235,7 +236,7 @@ def test_a_log_with_checksums_is_shortened_while_the_query_is_stopped(tmp_path, 
 
 
 def test_a_query_whose_source_remembers_too_many_files_starts_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.channels.files.MOST_FILES_REMEMBERED", 9)
+    monkeypatch.setattr("penstock.channels.files_taken.MOST_FILES_REMEMBERED", 9)
     consumption, _ = a_log_of_ten(tmp_path, finished=9)
     assert not consumption.overgrown
     consumption.clean()
@@ -266,8 +267,8 @@ def a_log_of_ten(tmp_path, finished):
 
 
 def test_a_log_that_cannot_be_shortened_does_not_ask_for_it_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.channels.files.LONGEST_LOG_BYTES", 300)
-    monkeypatch.setattr("penstock.channels.files.LONGEST_CHECKED_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files_taken.LONGEST_LOG_BYTES", 300)
+    monkeypatch.setattr("penstock.channels.files_taken.LONGEST_CHECKED_LOG_BYTES", 300)
     consumption, log = a_log_of_ten(tmp_path, finished=-1)
     (log / ".9.compact.crc").touch()
     assert consumption.overgrown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.channels.files import FilesConsumption
+from penstock.channels.files_taken import FilesConsumption
 from penstock.channels.model import Arrival
 from penstock.spark.checkpoints import Checkpoint
 
