@@ -207,7 +207,9 @@ def _observed(
     time.sleep(max(0.0, 60 * minutes - (time.monotonic() - reported_s)))
     apart.tell("city", "/runs/taxi/commands", {"kind": "finish", "reason": "enough was sent"})
     ended = wait_until(lambda: _phase(apart, "city") == "ended", PATIENCE_S, poll_s=1.0)
-    told("the city's run has ended by itself" if ended else "the city's run goes on")
+    if not ended:
+        raise PenstockError(f"the city's run did not end within {PATIENCE_S:g} s; see {apart.kept}")
+    told("the city's run has ended by itself")
     sys.path.insert(0, str(EXAMPLE))
     reports = importlib.import_module("cabs.batch").reports
     rides = importlib.import_module("cabs.rides")
@@ -353,7 +355,13 @@ def main() -> int:
         print(f"left out: {reason}")
         return 0
     given.kept.mkdir(parents=True, exist_ok=True)
-    figures = run(given.kept.resolve(), given.minutes, not given.no_cut, lambda text: print(text, flush=True))
+    try:
+        figures = run(
+            given.kept.resolve(), given.minutes, not given.no_cut, lambda text: print(text, flush=True)
+        )
+    except PenstockError as error:
+        print(f"could not be measured: {error}", file=sys.stderr)
+        return 1
     print_figures(figures, "the taxi fleet over three sites of the rig")
     write_figures(figures, RESULT)
     return 0 if all(figure.holds is not False for figure in figures) else 1
