@@ -24,6 +24,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "spark": ("benchmarks.spark", "benchmarks.spark_units"),
     "attach": ("benchmarks.attach", "benchmarks.attach_sides"),
     "cells": ("benchmarks.cells",),
+    "attach.cost": ("benchmarks.attach",),
+    "attach.sides": ("benchmarks.attach_sides",),
     "spark.throughput": ("benchmarks.spark_units:throughput",),
     "spark.latency": ("benchmarks.spark_units:latency",),
     "spark.hops": ("benchmarks.spark_units:hops",),

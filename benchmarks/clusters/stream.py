@@ -105,7 +105,8 @@ class Feed(threading.Thread):
                 due += factor * self._job.rate_per_s * BATCH_S
                 count = int(due)
                 due -= count
-                lines = "".join(f"{number}\n" for number in range(self.written, self.written + count))
+                # Of one size, as records are: what waits in files is told by their bytes.
+                lines = "".join(f"{number:07d}\n" for number in range(self.written, self.written + count))
                 part = self._job.numbers / f".{file:06d}.part"
                 part.write_text(lines)
                 part.rename(self._job.numbers / f"{file:06d}.txt")
