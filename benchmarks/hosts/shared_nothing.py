@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 SIZES = {"t3.small": (1.0, 2600)}
 CUT_S = 60.0
-FIRST_S, ALL_S = 420.0, 900.0
+FIRST_S, ALL_S = 600.0, 900.0
 LEVELS_PER_S, HOLD_S = (10, 20, 10), 70.0
 
 
