@@ -48,17 +48,25 @@ def figures() -> list[Figure]:
             status = seen(place("status.json"))
             cheap_ones = len([host for host in status.hosts if host.flavour == cheap.name]) if status else 0
             least: list[int] = []
+            again_s: list[float] = []
             with made.control.inside():
                 tell(made.cloud.url, interrupt={before[0]: NOTICE_S})
             told_s = time.monotonic()
 
-            def left() -> bool:
+            def whole() -> bool:
+                """Whether as many serve as before; when that came to be again is noted."""
                 least.append(serving())
+                if min(least) < 2 <= least[-1]:
+                    again_s.append(time.monotonic() - told_s)
+                return least[-1] >= 2
+
+            def left() -> bool:
+                whole()
                 return before[0] not in made.instances()
 
             awaited(made, left, NOTICE_S + 60.0, "the end of the host that was given notice")
             gone_s = time.monotonic() - told_s
-            awaited(made, lambda: serving() == 2 and len(made.instances()) == 2, UP_S, "its replacement")
+            awaited(made, lambda: whole() and len(made.instances()) == 2, UP_S, "its replacement")
             said = place("status.json").read_text()
         remains = [one for one in made.recorded() if one["state"] not in ("terminated", "shutting-down")]
     return [
@@ -68,6 +76,7 @@ def figures() -> list[Figure]:
         Figure("… given back after notice", gone_s, f"before it is taken, {NOTICE_S:.0f} s",
                holds=gone_s < NOTICE_S, unit="s"),
         Figure("… fewest instances that served meanwhile, of 2", min(least)),
+        Figure("… both served again after", again_s[0] if again_s else 0.0, unit="s"),
         Figure("… instances left at the end", len(remains), "0", holds=not remains),
     ]  # fmt: skip
 
