@@ -150,6 +150,13 @@ def test_a_forecast_that_comes_late_is_not_shown_with_another_decision(
     page.wait_for_selector("#decision .note:has-text('Forecast')")
 
 
+def test_a_duration_is_rounded_before_it_is_taken_apart(server: PageServer, open_page: Open) -> None:
+    page = open_page(server.address)
+    given = [0.4, 9.94, 59.7, 119.6, 601.0, 3599.0, 10_785.0, 3660.0, 172_800.0]
+    told = page.evaluate("async (given) => given.map((await import('/text.js')).duration)", given)
+    assert told == ["400 ms", "9.9 s", "1 min", "2 min", "10 min", "1 h", "3 h", "1 h 1 min", "2 d 0 h"]
+
+
 def test_the_money_adds_up_and_stands_beside_the_clairvoyant_plan(
     server: PageServer, open_page: Open, keep: Keep
 ) -> None:

@@ -6,12 +6,12 @@ export function duration(seconds) {
   if (s < 0.0005) return "0 s";
   if (s < 1) return `${Math.round(seconds * 1000)} ms`;
   if (s < 10) return `${(+seconds.toFixed(1))} s`;
-  if (s < 60) return `${Math.round(seconds)} s`;
-  if (s < 3600) {
-    const minutes = Math.floor(s / 60), rest = Math.round(s % 60);
-    return rest && minutes < 10 ? `${minutes} min ${rest} s` : `${Math.round(s / 60)} min`;
-  }
-  const hours = Math.floor(s / 3600), rest = Math.round((s % 3600) / 60);
+  // Rounded before it is taken apart: 2 h 59.9 min are 3 h, and not 2 h 60 min.
+  const whole = Math.round(s), minutes = Math.round(s / 60);
+  if (whole < 60) return `${Math.round(seconds)} s`;
+  if (whole < 600) return whole % 60 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${whole / 60} min`;
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60), rest = minutes % 60;
   if (hours >= 48) return `${Math.floor(hours / 24)} d ${hours % 24} h`;
   return rest ? `${hours} h ${rest} min` : `${hours} h`;
 }
