@@ -38,7 +38,7 @@ WANTED = Wanted((WantedInstance("unit-1", "h1", 1.0, 512),), retire=("4",))
 REPORT = UnitReport(
     "unit", 1.0, UnitState.RUNNING, "app-1", (SeenInstance("0", InstanceState.RUNNING, "127.0.0.11", 1.0),),
     Measurement("unit", 1.0, 1.0, 20, 10, waiting=3, readings=(InstanceReading("0", 0.5, None, 10),)),
-    ("a notice",),
+    ("a notice",), "why it failed",
 )  # fmt: skip
 SPECIFICATION = UnitSpecification(
     "run",

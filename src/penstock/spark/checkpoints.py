@@ -271,10 +271,13 @@ class SinkLog:
         """Note micro-batches up to `last` that were written in another way, as without files.
 
         Spark's sink compacts its log every ten micro-batches and stops where one of them is not in it. A unit
-        that served its micro-batches by itself for a while has left such a gap.
+        that served its micro-batches by itself for a while has left such a gap. How often it does so it tells
+        by its two newest compacted notes: one that is missing before the newest would double that.
         """
-        known = _newest_forms(self.folder)
-        for number in range(max(0, (last + 1) // _COMPACTED_EVERY * _COMPACTED_EVERY - 1), last + 1):
+        known, newest = _newest_forms(self.folder), (last + 1) // _COMPACTED_EVERY * _COMPACTED_EVERY - 1
+        for number in (newest - _COMPACTED_EVERY, *range(newest, last + 1)):
+            if number < 0:
+                continue
             if number not in known:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 suffix = ".compact" if (number + 1) % _COMPACTED_EVERY == 0 else ""

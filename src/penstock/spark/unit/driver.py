@@ -152,6 +152,8 @@ class UnitDriver:
         self._wanted = specification.wanted
         self._state = UnitState.SUBMITTED
         self._notices: list[str] = []
+        self._problem: str | None = None
+        """Why it has failed."""
         self._told: dict[str, str | None] = {}
         self._waiting = Waiting()
         self._shown: tuple[SeenInstance, ...] = ()
@@ -202,7 +204,8 @@ class UnitDriver:
         try:
             code = self._serve(query, skipped)
         except PenstockError as error:
-            self._say(UnitState.FAILED, f"unit {self.unit} stopped: {error}")
+            self._problem = redacted(str(error))
+            self._say(UnitState.FAILED)
             LOG.error("%s", error)
             code = EXIT_USELESS
         finally:
@@ -361,6 +364,7 @@ class UnitDriver:
             self._seen(present, retiring),
             measurement,
             notices,
+            self._problem,
         )
         wanted = self._client.send(report)
         if wanted is None:
