@@ -6,6 +6,7 @@ ledger are the real ones, on the machine's clock.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections import Counter
@@ -122,6 +123,8 @@ def lease_many(
         journal = Journal(Path(folder) / "journal.db", "many")
         journal.claim()
         controller = Controller(topology, Ground(plane, {"c": provider}), clock, journal)
+        gc.collect()
+        gc.freeze()  # as the controller's process does once a run has started (`runs/service.py`)
         began_s = time.monotonic()
 
         def tick() -> None:
@@ -162,6 +165,7 @@ def lease_many(
         finally:
             provider.close(0.0)
             journal.close()
+            gc.unfreeze()
 
 
 def figures() -> list[Figure]:
