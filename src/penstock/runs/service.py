@@ -243,6 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
         # What a stand-by may take over is ended by nobody else who clears up on this machine meanwhile.
         kept_by(watcher if plan.journal is None else MACHINE)
         with Run(plan, folder) as run:
+            gc.collect()
             gc.freeze()  # what starting left stays: no turn has to wait while a full collection walks it
             # Without its watcher nobody would ever end this run: leave in order.
             run.run(stopped=lambda: bool(told) or os.getppid() != watcher)
