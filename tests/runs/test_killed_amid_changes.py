@@ -411,3 +411,21 @@ def test_a_version_that_has_proven_itself_is_not_taken_back(tmp_path: Path, bomb
     stage.turn()
     with pytest.raises(ClusterError, match="unit first stopped"):
         stage.run._require_healthy()
+
+
+def test_a_version_that_a_person_took_back_to_is_not_left_for_the_one_that_was_taken_back(
+    tmp_path: Path, bomb: Bomb
+) -> None:
+    stage = changed_once(tmp_path, bomb)
+    stage.apply(a_pair())
+    for _ in range(SLOW):
+        stage.turn()
+        if stage.place.plan().revision == 3 and stage.all_run():
+            break
+
+    assert stage.place.plan().read_topology() == a_pair()
+    assert on_trial_s(stage, "first") == 0
+    stage.fail("first")
+    stage.turn()
+    with pytest.raises(ClusterError, match="unit first stopped"):
+        stage.run._require_healthy()

@@ -176,9 +176,12 @@ class Changing:
             return False
         self._stuck = False
         anew = (*found.restarts, *found.renewals)
-        # What is taken back is not put on trial: where it fails as well, a person is asked for.
-        since_s = None if pending.back else run.clock.now_s()
-        run.plan = replace(run.plan.changed(topology, anew, found.places), pending=None, changed_s=since_s)
+        plan = run.plan.changed(topology, anew, found.places)
+        # What is taken back, by itself or by a person, is not put on trial: what it was taken back from
+        # is no way out. Where it fails as well, a person is asked for.
+        proven = pending.back or plan.topology == run.plan.before
+        since_s = None if proven else run.clock.now_s()
+        run.plan = replace(plan, pending=None, changed_s=since_s)
         if pending.revision is not None:
             run.plan = replace(run.plan, revision=pending.revision)
         run.folder.write_plan(run.plan)
