@@ -20,6 +20,7 @@ from penstock.cli.rig import app
 from penstock.errors import ClusterError
 from penstock.machine.processes import wait_until
 from penstock.rig.availability import unavailable
+from penstock.rig.keeper import SOCKET
 from penstock.rig.rig import Rig, RigHost, sweep
 from penstock.rig.testing import rig
 
@@ -212,6 +213,23 @@ def test_nothing_is_left_after_a_crash(who: str) -> None:
             owner.kill()
     assert wait_until(lambda: not rig.folder.exists(), 10)
     assert wait_until(lambda: not groups_of(name), 5)
+
+
+def test_callers_that_leave_or_talk_nonsense_end_no_rig_and_nobody_clears_one_that_does_not_answer_yet(
+    rig: Rig,
+) -> None:
+    for said in (b'{"do": "status"}\n', b"not a word of JSON\n", b""):
+        with socket.socket(socket.AF_UNIX) as caller:
+            place = os.open(rig.folder, os.O_RDONLY)
+            caller.connect(f"/proc/self/fd/{place}/{SOCKET}")
+            os.close(place)
+            caller.sendall(said)
+    assert rig.status()["hosts"] is not None
+    away = rig.folder / "away"
+    (rig.folder / SOCKET).rename(away)
+    sweep()
+    away.rename(rig.folder / SOCKET)
+    assert rig.alive()
 
 
 def test_the_command_line() -> None:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from penstock.errors import ClusterError
 from penstock.machine.files import written
+from penstock.machine.locks import Lock
 from penstock.machine.processes import TOKEN_VARIABLE, ProcessIdentity
 from penstock.rig.hosts import FIRST, LAST, HostBox, Machine, SiteBox
 from penstock.rig.limits import KEEPER, Hierarchies
@@ -240,7 +241,9 @@ class Keeper:
                         self._woken(key.fileobj.recv(1024))
                         continue
                     connection, _ = server.accept()
-                    with connection, connection.makefile("rwb") as stream:
+                    # A caller that has left, or that talks nonsense, is no reason to end a rig.
+                    ignored = contextlib.suppress(OSError, ValueError)
+                    with ignored, connection, connection.makefile("rwb") as stream:
                         if not self._answer(cast(BinaryIO, stream)):
                             return
                 for box in self._hosts.values():
@@ -275,12 +278,19 @@ class Keeper:
             self._limits.leave(self.name)
 
 
+def kept(folder: Path) -> Lock:
+    """The lock that the keeper of the rig in a folder has for as long as it lives, however busy it is."""
+    return Lock(folder / "keeper.lock", f"the rig in {folder}")
+
+
 def main() -> None:
     """Hold the rig that the JSON in the first argument describes."""
     wanted = json.loads(sys.argv[1])
     # What runs in hosts is not our owner's child: a Penstock there must not end it as somebody's orphan.
     os.environ.pop(TOKEN_VARIABLE, None)
     folder = Path(wanted["folder"])
+    lock = kept(folder)
+    lock.acquire()  # before anything is on record: whoever sweeps sees that this rig is being made
     owner = ProcessIdentity.read(wanted["owner"]) if wanted["owner"] else None
     keeper = None
     try:

@@ -21,7 +21,7 @@ from penstock.errors import ClusterError
 from penstock.machine.folders import cache_folder
 from penstock.machine.processes import ChildProcesses, ProcessIdentity, log_tail, wait_until
 from penstock.rig.availability import unavailable
-from penstock.rig.keeper import RECORD, SOCKET
+from penstock.rig.keeper import RECORD, SOCKET, kept
 from penstock.rig.limits import Hierarchies
 from penstock.rig.namespaces import entering, inside
 
@@ -285,16 +285,8 @@ def names() -> list[str]:
 def sweep() -> None:
     """Clear away what rigs left behind whose keeper was killed."""
     for folder in cache_folder("rigs").iterdir():
-        if (folder / RECORD).exists() and not _answers(folder):
+        if (folder / RECORD).exists() and not kept(folder).in_use():
             _clear(folder)
-
-
-def _answers(folder: Path) -> bool:
-    try:
-        order(folder, "status")
-    except (ClusterError, OSError):
-        return False
-    return True
 
 
 def _clear(folder: Path) -> None:
