@@ -17,7 +17,7 @@ from penstock.report.run_report import write_run_report
 from penstock.runs.assembly import load
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import Choice
-from tests.builders import AT_ONCE, a_site, a_topology
+from tests.builders import AT_ONCE, a_site, a_topology, an_operator
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
 
@@ -40,10 +40,27 @@ def words(page: str) -> str:
 
 def test_it_begins_with_whether_the_slo_was_kept_at_what_cost_and_where_to_look(report: str) -> None:
     first = words(report)[:1500]
-    assert re.search(r"(Kept|Missed): [\d.]+% of the records were processed within their SLO, for", first)
+    assert re.search(
+        r"(Kept|Missed by [\w, ]+): [\d.]+% of the records were processed within their SLO, for", first
+    )
     assert re.search(r"It could have cost [\d.]+.*this run paid [\d.]+ times that", first)
     assert first.index("Worth looking at") < 900
     assert 1 <= report.count("<li><b>minute") <= 3
+
+
+def test_a_unit_that_misses_is_not_outweighed_by_others(tmp_path: Path) -> None:
+    topology = a_topology(
+        operators=[an_operator("slow", service_s=0.4), an_operator("quick", service_s=0.001)],
+        units=("slow", "quick"),
+        policy=Choice("fixed", {"instances": 1}),
+        sites=[a_site(times=AT_ONCE)],
+        per_s=5.0,
+    )
+    with Journal(tmp_path / "journal.db", topology.name) as journal:
+        result = simulate(topology, SimulationSettings(seed=1), duration_s=600, journal=journal)
+        first = words(write_run_report(tmp_path, topology, result, journal).read_text())[:300]
+    assert result.units["quick"].compliance.ratio("real_time") > 0.9
+    assert "Missed by slow: " in first
 
 
 def test_it_stays_below_a_megabyte_with_four_hours_of_nine_units(report: str) -> None:

@@ -94,11 +94,17 @@ def _verdict(
 ) -> None:
     """Kept or not, at what cost, against what it could have cost, and the moments worth looking at."""
     compliance, cost = result.compliance, float(result.resource_cost)
-    kept = compliance.ratio("real_time") >= KEPT_RATIO
+    # A unit with few records that misses is not outweighed by one with many that keeps.
+    missed = [
+        unit.unit
+        for unit in result.units.values()
+        if unit.compliance.records and unit.compliance.ratio("real_time") < KEPT_RATIO
+    ]
+    kept, verdict = not missed, f"Missed by {', '.join(missed)}" if missed else "Kept"
     money = f"{cost:.4g} {result.currency}".rstrip()
     sentence = (
-        f"{'Kept' if kept else 'Missed'}: {compliance.shown('real_time')} of the records were processed "
-        f"within their SLO, for {money}" + ("" if kept else f"; {KEPT_RATIO:.0%} would count as kept")
+        f"{verdict}: {compliance.shown('real_time')} of the records were processed within their SLO, "
+        f"for {money}" + ("" if kept else f"; {KEPT_RATIO:.0%} of each unit's count as kept")
     )
     more = []
     if best_cost is not None and best_cost > 0:
