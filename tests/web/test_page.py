@@ -89,6 +89,23 @@ def test_without_the_token_nothing_is_shown(server: PageServer, chromium: Any) -
     context.close()
 
 
+def test_a_page_whose_server_does_not_answer_any_more_keeps_what_it_shows_and_says_so(
+    server: PageServer, chromium: Any
+) -> None:
+    context, faults = chromium.new_context(bypass_csp=True), []
+    page = context.new_page()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(server.address)
+    page.wait_for_selector("body[data-whole=yes]")
+    page.route("**/data/**", lambda route: route.abort())
+    to(page, "money")
+    page.wait_for_function("document.getElementById('clock').textContent.includes('penstock page RUN')")
+    to(page, "now")
+    assert page.locator("[data-unit]").count() == 3
+    context.close()
+    assert faults == []
+
+
 def test_a_decision_opens_to_what_was_seen_wanted_and_paid(
     server: PageServer, open_page: Open, keep: Keep
 ) -> None:

@@ -132,13 +132,15 @@ class App {
   }
 
   async request(path, options = {}) {
-    const answer = await fetch(`data/${path}`, { ...options, headers: { Authorization: `Bearer ${this.token}`, ...(options.headers ?? {}) } });
+    const answer = await fetch(`data/${path}`, { ...options, headers: { Authorization: `Bearer ${this.token}`, ...(options.headers ?? {}) } })
+      .catch(() => { throw Object.assign(new Error("the server of this page does not answer"), { gone: true }); });
     if (!answer.ok) {
       const told = await answer.json().catch(() => ({}));
       throw Object.assign(new Error(told.error ?? told.errors?.join("\n") ?? answer.statusText), { status: answer.status });
     }
     return answer;
   }
+  gone() { document.getElementById("clock").textContent = "the server of this page is gone: `penstock page RUN` shows all of it again"; }
   async ask(path) { return (await this.request(path)).json(); }
   async tell(what, said) { return (await this.request(what, { method: "POST", body: JSON.stringify(said), headers: { "Content-Type": "application/json" } })).json(); }
 
@@ -205,4 +207,6 @@ class App {
 
 const app = new App();
 window.penstock = app;
+// What is known stays on the page; a view that would ask for more has nobody to ask.
+window.addEventListener("unhandledrejection", (event) => { if (event.reason?.gone) { event.preventDefault(); app.gone(); } });
 app.start();
