@@ -12,8 +12,9 @@ from penstock.cli.main import app
 from penstock.cli.replay import _allowance, _changed, _offering, _on_spot, _repriced
 from penstock.cli.tune import Trial, best_of, frontier, lines_of, searched
 from penstock.controller.journal import Journal
+from penstock.controller.warm_start import earlier_seasons
 from penstock.errors import ConfigurationError
-from penstock.experiments.twin import opened, recorded, replayed, seasons_of
+from penstock.experiments.twin import opened, recorded, replayed
 from penstock.report.run_report import write_run_report
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import Choice, HostFlavour, Operator, Service, Sink, Site, Source, Topology, Unit
@@ -189,8 +190,7 @@ def test_a_journal_without_its_topology_asks_for_it(a_run, tmp_path):
 
 def test_an_hour_is_no_season(a_run):
     folder, _ = a_run
-    with opened(folder) as journal:
-        assert seasons_of([journal]) == {}
+    assert earlier_seasons(folder) == {}
 
 
 def test_the_search_stops_early_where_a_candidate_is_hopeless():

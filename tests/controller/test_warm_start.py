@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.clock import VirtualClock
-from penstock.controller.journal import Journal
+from penstock.controller.journal import EARLIER_LOADS, Journal
 from penstock.controller.loop import Controller
-from penstock.controller.warm_start import mean_instances, warm_started
+from penstock.controller.warm_start import earlier_loads, earlier_seasons, mean_instances, warm_started
 from penstock.errors import ConfigurationError
 from penstock.experiments.kalman_model import Testbed, topology_of
 from penstock.experiments.kalman_plane import TestbedPlane
-from penstock.topology.model import Choice, Topology, Unit
+from penstock.fleet.deployment import Deployment
+from penstock.fleet.ports import Ground
+from penstock.forecasts.record import DEPTH
+from penstock.forecasts.season import DAY_S
+from penstock.simulator import SimulationSettings, simulate
+from penstock.simulator.plane import SimulatedPlane
+from penstock.topology.model import (
+    Choice,
+    HostFlavour,
+    LoopSettings,
+    Operator,
+    Service,
+    Site,
+    Source,
+    Topology,
+    Unit,
+)  # fmt: skip
 from penstock.workload.patterns import Constant
 
 BED = replace(Testbed(), duration_s=300.0)
@@ -82,3 +100,65 @@ def test_what_is_no_earlier_run_of_this_topology_is_told(last_run: Path, tmp_pat
     stranger = topology_of([replace(a_topology().units[0], name="other", operators=("other",))], BED)
     with pytest.raises(ConfigurationError, match="has none of its units"):
         warm_started(stranger, last_run)
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two simulated days of a load that is four times as high in the afternoon as at night."""
+    folder = tmp_path_factory.mktemp("days")
+    with Journal(folder / "journal.db", "days", buffered=True) as journal:
+        simulate(a_day_twice(), duration_s=2 * DAY_S, journal=journal)
+    return folder
+
+
+def a_day_twice() -> Topology:
+    hours = [5.0] * 12 + [20.0] * 12
+    return Topology(
+        "days",
+        (
+            Source(
+                "records", workload=Choice("stepwise", {"levels_per_s": (*hours, *hours), "hold_s": 3600.0})
+            ),
+        ),
+        (Operator("count", ("records",), slo_s=5.0, service=Service(0.5)),),
+        units=(Unit("count", ("count",), policy=Choice("auto"), max_instances=40),),
+        sites=(Site("cloud", btu_s=60.0, flavours=(HostFlavour("m", 4.0, 8192, Decimal("0.01")),)),),
+        loop=LoopSettings(monitoring_s=60.0, provisioning_s=60.0),
+    )
+
+
+def test_of_a_run_of_days_this_time_of_the_day_counts(long_run: Path) -> None:
+    night, afternoon = (mean_instances(long_run, hour * 3600.0)["count"] for hour in (6, 18))
+    assert night <= 5
+    assert afternoon >= 2.5 * night
+    assert mean_instances(long_run, 5 * DAY_S + 18 * 3600.0)["count"] == afternoon
+
+
+def test_what_the_load_of_an_earlier_run_usually_does_is_known(long_run: Path) -> None:
+    season = earlier_seasons(long_run)["count"]
+    assert season.period_s == DAY_S
+    assert np.exp(season.level[(6 * 12)]) == pytest.approx(5.0, rel=0.1)
+    assert np.exp(season.level[(18 * 12)]) == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_controller_that_comes_back_knows_the_load_it_knew(long_run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "journal.db"
+    copy.write_bytes((long_run / "journal.db").read_bytes())
+    plane = SimulatedPlane(a_day_twice(), SimulationSettings())
+    with Journal(copy, "days") as journal:
+        observed = len(journal.rows("observation", ("id",)))
+        controller = Controller(a_day_twice(), Ground(plane, plane.providers), VirtualClock(), journal)
+        view = controller.state.view(Deployment(), 2 * DAY_S, ("count",))
+    assert len(view.loads["count"]) == min(observed, DEPTH)
+    assert view.loads["count"].rate_per_s[-1] == pytest.approx(20.0, rel=0.1)
+    assert view.seasons["count"].period_s == DAY_S
+
+
+def test_a_new_run_knows_what_an_earlier_one_told_it(long_run: Path, tmp_path: Path) -> None:
+    plane = SimulatedPlane(a_day_twice(), SimulationSettings())
+    with Journal(tmp_path / "journal.db", "new") as journal:
+        journal.remember(EARLIER_LOADS, earlier_loads(long_run))
+        controller = Controller(a_day_twice(), Ground(plane, plane.providers), VirtualClock(), journal)
+        view = controller.state.view(Deployment(), 2 * DAY_S, ("count",))
+    assert "count" not in view.loads or len(view.loads["count"]) == 0
+    assert view.seasons["count"].period_s == DAY_S

@@ -54,6 +54,59 @@ def test_the_oldest_bins_are_forgotten_and_a_snapshot_stays():
     assert (snapshot.rate_per_s == seen).all()
 
 
+def test_a_short_gap_is_bridged_and_after_a_long_one_the_load_begins_anew():
+    record = LoadRecord(60.0)
+    record.add(measured(60.0, interval_s=60.0, arrived=120), 1.0)
+    record.add(measured(300.0, interval_s=60.0, arrived=240), 1.0)
+    assert record.load().rate_per_s.tolist() == [2.0, 2.0, 2.0, 2.0, 4.0]
+    assert record.load().done.tolist() == [30.0, 0.0, 0.0, 0.0, 30.0]
+    record.add(measured(7200.0, interval_s=60.0, arrived=60), 1.0)
+    assert record.load().rate_per_s.tolist() == [1.0]
+
+
+def over_days(days: float, step_s: float = 300.0) -> tuple[list[float], list[float]]:
+    """A load with a peak at noon, higher on the first day of each week."""
+    times_s = np.arange(step_s / 2, days * DAY_S, step_s)
+    first = (times_s // DAY_S) % 7 == 0
+    rates = (50.0 - 30.0 * np.cos(2 * np.pi * times_s / DAY_S)) * np.where(first, 2.0, 1.0)
+    return times_s.tolist(), rates.tolist()
+
+
+def test_a_day_is_a_season_however_often_decisions_are_made():
+    record = LoadRecord(3.0)
+    for at_s, rate in zip(*over_days(1.1), strict=True):
+        record.add(measured(at_s + 150.0, interval_s=300.0, arrived=round(300 * rate)), 1.0)
+    season = record.season()
+    assert season is not None
+    assert season.period_s == DAY_S
+    assert record.load().end_s - 3.0 * len(record.load()) > 0.9 * DAY_S, "its bins hold hours only"
+
+
+def test_what_is_recalled_makes_a_week_a_season():
+    record = LoadRecord(60.0)
+    times_s, rates_per_s = over_days(8.0)
+    for at_s in range(60, 601, 60):
+        record.add(measured(8 * DAY_S + at_s, interval_s=60.0, arrived=600), 1.0)
+    assert record.season() is None
+    record.recall(times_s, rates_per_s)
+    season = record.season()
+    assert season is not None
+    assert season.period_s == 7 * DAY_S
+    noon, next_noon = (np.exp(season.level[round((day + 0.5) * DAY_S / 300)]) for day in (0, 1))
+    assert noon == pytest.approx(160.0, rel=0.01)
+    assert next_noon == pytest.approx(80.0, rel=0.01)
+    assert record.load().rate_per_s.tolist() == [10.0] * 10, "the bins stay as they were"
+
+
+def test_what_is_recalled_is_not_taken_in_twice():
+    record = LoadRecord(60.0)
+    for minute in range(1, 6):
+        record.add(measured(60.0 * minute, interval_s=60.0, arrived=600), 1.0)
+    record.recall([-150.0, 150.0], [1.0, 10.0])
+    record.recall([-150.0, 150.0], [1.0, 10.0])
+    assert list(record._coarse) == [(-150.0, 1.0), (150.0, 10.0)]
+
+
 def test_late_records_are_read_off_percentiles_where_nobody_counted():
     known = measured(15.0, done=1000, duration_s=0.5, duration_p95_s=2.0, duration_p99_s=4.0)
     assert late_records(known, 2.0) == pytest.approx(50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,10 @@ def test_a_folder_is_not_taken_up_with_another_topology(tmp_path: Path) -> None:
     earlier = RunPlan.of(a_topology(units=("a",)), "r")
     with pytest.raises(ConfigurationError, match="another version of the topology"):
         RunPlan.of(a_topology(units=("a", "b")), "r").going_on(earlier)
+
+
+def test_a_folder_is_taken_up_whatever_number_a_warm_start_finds_now() -> None:
+    topology = a_topology(units=("a",))
+    warmer = replace(topology, units=tuple(replace(unit, initial_instances=2) for unit in topology.units))
+    earlier = RunPlan.of(warmer, "r")
+    assert RunPlan.of(topology, "r").going_on(earlier).topology == earlier.topology

@@ -66,7 +66,8 @@ def run(
     warm_start: Annotated[
         Path | None,
         typer.Option(
-            help="Folder or journal of an earlier run: units start with its mean number of instances."
+            help="Folder or journal of an earlier run: units start with its mean number of instances, "
+            "and know what its load did over the day."
         ),
     ] = None,
     setting: Annotated[
@@ -92,7 +93,7 @@ def run(
     console = Console()
     topology = load(file)
     if warm_start is not None:
-        topology = warm_started(topology, warm_start)
+        topology = warm_started(topology, warm_start, time.time())
     too_small = () if local else whole_cores(topology, everywhere=True)
     if too_small:
         raise TopologyError(too_small)
@@ -148,6 +149,7 @@ def run(
             settings=settings,
             journal=journal,
             site=site,
+            warm_from=warm_start,
             watch=watch,
         )
     place = RunFolder(folder)

@@ -14,8 +14,8 @@ from penstock.cli.extent import refuse_endless
 from penstock.cli.tables import result_table
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
-from penstock.controller.warm_start import warm_started
-from penstock.experiments.twin import best_cost_of, opened, seasons_of
+from penstock.controller.warm_start import earlier_seasons, warm_started
+from penstock.experiments.twin import best_cost_of
 from penstock.forecasts.season import Season
 from penstock.report.run_report import write_run_report
 from penstock.runs.assembly import budgeting_for, load, with_choices
@@ -36,7 +36,8 @@ def simulate(
     warm_start: Annotated[
         Path | None,
         typer.Option(
-            help="Folder or journal of an earlier run: units start with its mean number of instances."
+            help="Folder or journal of an earlier run: units start with its mean number of instances, "
+            "and know what its load did over the day."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, summary and report.")] = None,
@@ -54,9 +55,7 @@ def simulate(
     refuse_endless(checked(topology, known_names()), length_s)
     seasons: dict[str, Season] = {}
     if warm_start is not None:
-        topology = warm_started(topology, warm_start)
-        with opened(warm_start) as earlier:
-            seasons = seasons_of([earlier])
+        topology, seasons = warm_started(topology, warm_start), earlier_seasons(warm_start)
     folder = new_folder(out, topology.name)
     (folder / "journal.db").unlink(missing_ok=True)
     settings = SimulationSettings(seed=seed, process="poisson" if poisson else "regular")

@@ -109,6 +109,7 @@ class Controller:
         restored = journal.restore(WINDOW)
         if restored is not None:
             self._resume(restored)
+        self.state.recall(journal)
 
     @property
     def last_decided_s(self) -> float | None:

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from penstock.controller.journal import Restored
+from penstock.controller.journal import Recorder, Restored
 from penstock.fleet.actions import ACTIONS, Action, LeaseHost, ProlongLease, ReleaseHost
 from penstock.fleet.deployment import HOST_ALIVE, Deployment, HostState
 from penstock.fleet.ports import Used
 from penstock.fleet.times import MeasuredTimes, covering
 from penstock.forecasts import LoadRecord
-from penstock.forecasts.season import Season
+from penstock.forecasts.record import COARSE_DAYS, DEPTH
+from penstock.forecasts.season import DAY_S, Season
 from penstock.infrastructure.leases import Charge, Lease, Ledger
 from penstock.infrastructure.metering import Held, InstanceMeter
 from penstock.monitoring.health import PERIOD_S, health_over
-from penstock.monitoring.measurements import Signal
+from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.auto_lessons import lesson_of
 from penstock.policies.registry import looks_back
 from penstock.policies.view import Lesson, ScalingEvent, View
@@ -85,8 +86,8 @@ class State:
 
     # -- learning --------------------------------------------------------------------------------
 
-    def remember(self, signals: Iterable[Signal]) -> None:
-        """Add the newest signals to the windows."""
+    def remember(self, signals: Iterable[Signal], *, recorded: bool = False) -> None:
+        """Add the newest signals to the windows, and to the loads unless those have them already."""
         for signal in signals:
             window = self._windows.get(signal.unit)
             if window is None:
@@ -94,10 +95,25 @@ class State:
             window.append(signal)
             if signal.measurement.processed:
                 self._finished.add(signal.unit)
-            record = self._loads.get(signal.unit)
-            if record is not None:
-                slo_s = self.budgets.get(signal.unit, self.topology.unit_slo_s(signal.unit))
-                record.add(signal.taken, slo_s)
+            if not recorded:
+                self._add_load(signal.taken)
+
+    def recall(self, journal: Recorder) -> None:
+        """Take up what an earlier controller, or an earlier run, measured of the units' loads."""
+        if not self._loads:
+            return
+        past = journal.past(DEPTH * self.topology.loop.provisioning_s, COARSE_DAYS * DAY_S)
+        for measurement in past.recent:
+            self._add_load(measurement)
+        for unit, (times_s, rates_per_s) in past.loads.items():
+            if unit in self._loads:
+                self._loads[unit].recall(times_s, rates_per_s)
+
+    def _add_load(self, measurement: Measurement) -> None:
+        unit = measurement.unit
+        record = self._loads.get(unit)
+        if record is not None:
+            record.add(measurement, self.budgets.get(unit, self.topology.unit_slo_s(unit)))
 
     def reconcile(self, deployment: Deployment, now_s: float) -> tuple[list[Charge], list[str]]:
         """Bring the books into line with what exists: pay started units, adopt hosts, close lost leases."""
@@ -198,7 +214,7 @@ class State:
         self.next_host = restored.next_host
         self.next_instance = restored.next_instance
         self._last_known_s = restored.last_tick_s
-        self.remember(restored.signals)
+        self.remember(restored.signals, recorded=True)
         for at_s, action in restored.actions:
             self._history.append(ScalingEvent(at_s, action.kind, action.unit, action.subject))
         self._scalings = dict(restored.scalings)

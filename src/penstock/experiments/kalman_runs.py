@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from penstock.clock import VirtualClock
-from penstock.controller.journal import Restored, TickRecord
+from penstock.controller.journal import Past, Restored, TickRecord
 from penstock.controller.loop import Controller, Tick
 from penstock.experiments.kalman_model import HOST, Testbed, topology_of
 from penstock.experiments.kalman_plane import RunResult, TestbedPlane
@@ -138,6 +138,10 @@ class Record:
     def restore(self, window: int) -> Restored | None:
         """Every run is new."""
         return None
+
+    def past(self, recent_s: float, coarse_s: float) -> Past:
+        """Nor does it know of an earlier one."""
+        return Past()
 
 
 def run_side_by_side(

@@ -23,7 +23,6 @@ from penstock.controller.warm_start import JOURNAL_FILES
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.experiments.clairvoyant import clairvoyant_cost, unit_loads
 from penstock.forecasts.record import late_records
-from penstock.forecasts.season import Season, season_of
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.clairvoyant import fewest_instances
 from penstock.runs.profile import measured_profile, profiled
@@ -194,18 +193,6 @@ def best_cost_of(journal: Journal, topology: Topology) -> float | None:
         return bound_of(recorded(journal, topology))
     except (PenstockError, ValueError, ArithmeticError):
         return None
-
-
-def seasons_of(journals: Sequence[Journal]) -> dict[str, Season]:
-    """What every unit's load usually does, from the journals of earlier runs."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
-    for journal in journals:
-        for row in journal.rows("observation", ("unit", "at_s", "interval_s", "arrived")):
-            times, rates = found.setdefault(row["unit"], ([], []))
-            times.append(row["at_s"] - row["interval_s"] / 2)
-            rates.append((row["arrived"] or 0) / row["interval_s"])
-    seasons = {unit: season_of(np.array(times), np.array(rates)) for unit, (times, rates) in found.items()}
-    return {unit: season for unit, season in seasons.items() if season is not None}
 
 
 def _workload(

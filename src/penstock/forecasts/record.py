@@ -1,25 +1,35 @@
 """The record of a unit's load: what came, what was finished and what was late, in bins of equal length.
 
 A bin is as long as the time between two decisions, which is the finest step a decision can be made for.
-What was recorded is never changed, so a snapshot shares the memory of the record.
+What was recorded is never changed, so a snapshot shares the memory of the record. Beside it goes a coarse one
+of two weeks, from which the season is read: decisions every few seconds would fill two days of bins in hours.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.forecasts.season import Season, season_of
+from penstock.forecasts.season import DAY_S, Season, season_of
 from penstock.monitoring.measurements import Measurement
 
 Floats = NDArray[np.float64]
 
 DEPTH = 2880
 """Bins kept: two days where a decision is made every minute."""
-SEASON_EVERY = 30
-"""Bins after which the season is looked for again."""
+COARSE_S = 300.0
+"""The least length of a step of the coarse record."""
+COARSE_DAYS = 15
+"""How long the coarse record is: a week can be told from two."""
+SHORT_GAP = 10
+"""Bins without a measurement after which the load is taken to have stayed; after more it begins anew."""
+SEASON_EVERY_S = 1800.0
+"""The time after which the season is looked for again."""
 _RATE, _NEWEST, _DONE, _LATE = range(4)
 
 
@@ -52,12 +62,19 @@ class LoadRecord:
         self._rows: Floats = np.zeros((4, 2 * depth))
         self._begin = self._end = 0
         self._end_s = 0.0
-        self._appended = self._season_due = 0
+        self._appended = 0
+        self._coarse_s = max(COARSE_S, bin_s)
+        self._coarse: deque[tuple[float, float]] = deque(maxlen=round(COARSE_DAYS * DAY_S / self._coarse_s))
+        """The middle of each coarse step and its rate."""
+        self._coarse_span_s = self._coarse_arrived = 0.0
         self._season: Season | None = None
+        self._season_due_s = -math.inf
         self._span_s = self._arrived = self._done = self._late = 0.0
 
     def add(self, measurement: Measurement, slo_s: float) -> None:
         """Take in one measurement; a bin is closed once measurements fill it."""
+        self._bridge(measurement.at_s - measurement.interval_s)
+        self._add_coarse(measurement)
         self._span_s += measurement.interval_s
         self._arrived += measurement.arrived
         self._done += measurement.processed
@@ -83,13 +100,43 @@ class LoadRecord:
         return Load(self._bin_s, self._end_s, rows[_RATE], rows[_NEWEST], rows[_DONE], rows[_LATE])
 
     def season(self) -> Season | None:
-        """What the load usually does over a day, once one is known; looked at anew every few bins."""
-        if self._appended >= self._season_due:
-            self._season_due = self._appended + SEASON_EVERY
-            load = self.load()
-            times_s = load.end_s - load.bin_s * (np.arange(len(load) - 1.0, -1.0, -1.0) + 0.5)
-            self._season = season_of(times_s, load.rate_per_s, step_s=max(300.0, load.bin_s))
+        """What the load usually does over a day or a week, once one is known; looked at anew now and then."""
+        if self._end_s >= self._season_due_s and self._coarse:
+            self._season_due_s = self._end_s + SEASON_EVERY_S
+            times_s, rates_per_s = np.array(self._coarse).T
+            self._season = season_of(times_s, rates_per_s, step_s=self._coarse_s)
         return self._season
+
+    def recall(self, times_s: Sequence[float], rates_per_s: Sequence[float]) -> None:
+        """Take in what came before all that is known: coarse steps, oldest first."""
+        first_s = self._coarse[0][0] if self._coarse else math.inf
+        older = [step for step in zip(times_s, rates_per_s, strict=True) if step[0] < first_s]
+        room = (self._coarse.maxlen or 0) - len(self._coarse)
+        self._coarse.extendleft(reversed(older[len(older) - min(room, len(older)) :]))
+        self._season_due_s = -math.inf
+
+    def _bridge(self, start_s: float) -> None:
+        """Fill a short gap before a measurement with what came last; after a long one, begin anew."""
+        missed = int((start_s - self._end_s) / self._bin_s + 1e-6)
+        if missed < 1 or self._begin == self._end:
+            return
+        self._span_s = self._arrived = self._done = self._late = 0.0
+        self._coarse_span_s = self._coarse_arrived = 0.0
+        if missed > SHORT_GAP:
+            self._begin = self._end
+            return
+        rate, newest = self._rows[:2, self._end - 1]
+        for _ in range(missed):
+            self._append((rate, newest, 0.0, 0.0))
+
+    def _add_coarse(self, measurement: Measurement) -> None:
+        self._coarse_span_s += measurement.interval_s
+        self._coarse_arrived += measurement.arrived
+        if self._coarse_span_s < self._coarse_s - 1e-6:
+            return
+        middle_s = measurement.at_s - self._coarse_span_s / 2
+        self._coarse.append((middle_s, self._coarse_arrived / self._coarse_span_s))
+        self._coarse_span_s = self._coarse_arrived = 0.0
 
     def _append(self, row: tuple[float, float, float, float]) -> None:
         if self._end == self._rows.shape[1]:

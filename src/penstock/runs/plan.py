@@ -75,6 +75,8 @@ class RunPlan:
     """The same in the version before this one."""
     site: str | None = None
     """The site whose units it runs, where every site has a run of its own; None means all units."""
+    warm_from: str | None = None
+    """An earlier run's folder or journal, which tells what the units' loads usually do."""
 
     @property
     def label(self) -> str:
@@ -111,7 +113,7 @@ class RunPlan:
 
     def going_on(self, earlier: RunPlan) -> RunPlan:
         """This plan for the run that was here before; ConfigurationError where its state would not fit."""
-        if self.topology != earlier.topology:
+        if _regardless_of_start(self.topology) != _regardless_of_start(earlier.topology):
             raise ConfigurationError(
                 f"the folder holds run {earlier.name} of another version of the topology; its checkpoints do "
                 "not fit this one. Run the version it had, change it with `penstock apply` while it runs, or "
@@ -119,6 +121,7 @@ class RunPlan:
             )
         return replace(
             self,
+            topology=earlier.topology,
             revision=earlier.revision,
             revisions=earlier.revisions,
             before=earlier.before,
@@ -127,3 +130,10 @@ class RunPlan:
             places_before=earlier.places_before,
             pending=earlier.pending,
         )
+
+
+def _regardless_of_start(text: str) -> Topology:
+    """A topology but for how many instances its units begin with: a warm start finds others every hour."""
+    topology = parse_topology(text)
+    units = tuple(replace(unit, initial_instances=unit.min_instances) for unit in topology.units)
+    return replace(topology, units=units)

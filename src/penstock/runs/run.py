@@ -19,12 +19,13 @@ from penstock.channels.registry import service_of
 from penstock.channels.services import ServiceWatch
 from penstock.channels.sinks import folder_format, result_folders
 from penstock.clock import Clock
-from penstock.controller.journal import Journal
+from penstock.controller.journal import EARLIER_LOADS, Journal
 from penstock.controller.loop import Controller, Tick
 from penstock.controller.mode import Mode
 from penstock.controller.result import RunResult, result_of
 from penstock.controller.status import SourceStatus, Status, Watching
 from penstock.controller.upkeep import Upkeep
+from penstock.controller.warm_start import earlier_loads
 from penstock.errors import ClusterError, ConfigurationError, FencedError, PenstockError
 from penstock.fleet.limits import Limits
 from penstock.fleet.ports import Ground, Submission
@@ -135,6 +136,8 @@ class Run:
         self._stack.enter_context(self.folder.lock())
         self.folder.write_plan(self.plan)
         self.journal.claim()
+        if self.plan.warm_from is not None and self.journal.recall(EARLIER_LOADS) is None:
+            self.journal.remember(EARLIER_LOADS, earlier_loads(Path(self.plan.warm_from)))
         adopted = [*self.drivers.adopt(), *self.feed.children.adopt()]
         self._stack.callback(self.feed.stop)
         self._start_service()

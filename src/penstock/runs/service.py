@@ -78,6 +78,7 @@ def run_topology(
     feed: bool = True,
     journal: str | None = None,
     site: str | None = None,
+    warm_from: Path | None = None,
     watch: Callable[[Status], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
@@ -86,7 +87,8 @@ def run_topology(
     Blocks for the duration (None: until Ctrl-C or SIGTERM). `watch` gets the run's status about twice a
     second. Everything of the run is in `folder`. `stopped` saying so ends the run in order. A folder of a run
     that was killed is taken up again: checkpoints, journal, counts, and the sources' place. With `site` only
-    the units at that site run here; others have a run of the same name elsewhere.
+    the units at that site run here; others have a run of the same name elsewhere. `warm_from` is the folder
+    or journal of an earlier run, which tells what the units' loads usually do.
     """
     if site is not None and journal is not None:
         raise ConfigurationError("a run at one site has a journal of its own; leave --journal away")
@@ -108,6 +110,7 @@ def run_topology(
         settings=dict(settings or {}),
         journal=journal,
         site=site,
+        warm_from=None if warm_from is None else str(warm_from.resolve()),
     )
     if earlier is not None:
         plan = plan.going_on(earlier)

@@ -12,11 +12,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.controller.journal import restoring, retention
+from penstock.controller.journal import past, restoring, retention
 from penstock.controller.journal.database import Database
 from penstock.controller.journal.migrations import VERSION
 from penstock.controller.journal.retention import KEPT, Trimmed
 from penstock.controller.journal.rows import (
+    Past,
+    Rates,
     Restored,
     TickRecord,
     action_row,
@@ -419,3 +421,15 @@ class Journal:
         self.flush()
         with self._database.reading() as connection:
             return restoring.restored(connection, self.run, window)
+
+    def past(self, recent_s: float, coarse_s: float) -> Past:
+        """What the units' loads were: measurements over the one span, coarse steps over the other."""
+        self.flush()
+        with self._database.reading() as connection:
+            return past.past(connection, self.run, recent_s, coarse_s)
+
+    def loads(self, since_s: float) -> dict[str, Rates]:
+        """By unit, its load since an instant in steps of five minutes."""
+        self.flush()
+        with self._database.reading() as connection:
+            return past.loads(connection, self.run, since_s)

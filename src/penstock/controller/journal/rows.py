@@ -77,6 +77,20 @@ class Restored:
     """How much it was told to do; None where nobody told it anything."""
 
 
+Rates = tuple[list[float], list[float]]
+"""Instants, oldest first, and the records that came in, a second, around each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was measured of the units' loads before a controller began."""
+
+    recent: Sequence[Measurement] = ()
+    """The newest measurements, oldest first."""
+    loads: Mapping[str, Rates] = field(default_factory=dict)
+    """By unit, its load over the last weeks in coarse steps, an earlier run's before this one's."""
+
+
 class Recorder(Protocol):
     """What a controller writes to, and what an earlier one of the same run left."""
 
@@ -88,6 +102,9 @@ class Recorder(Protocol):
 
     def restore(self, window: int) -> Restored | None:
         """What a restarted controller takes up; None where nothing is on record."""
+
+    def past(self, recent_s: float, coarse_s: float) -> Past:
+        """The units' loads: measurements over the one span, coarse steps over the other."""
 
 
 def observation_row(
