@@ -1,15 +1,19 @@
-"""Clusters of somebody else's, in short: the quickstart on a standalone master, a job attached to on YARN.
+"""Clusters of somebody else's, in short: executors come, are replaced and go on YARN and on Kubernetes.
 
-`make clusters` does all of it at length, with a node lost, and Kubernetes.
+`make clusters` does it under load, with a node lost, with the default policy, and with the quickstart, which
+is here too where it is asked for.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from benchmarks.clusters import campaign
 from benchmarks.clusters.hadoop import daemon_jars
 from benchmarks.clusters.kubernetes import build
 from benchmarks.clusters.kubernetes.cluster import KubernetesCluster
@@ -18,20 +22,123 @@ from benchmarks.clusters.standalone import StandaloneCluster
 from benchmarks.clusters.yarn import YarnCluster
 
 from penstock.errors import ClusterError
-from penstock.machine.processes import wait_until
+from penstock.machine.processes import ChildProcesses, log_tail, wait_until
+from penstock.spark.managers.registry import make_manager
 from penstock.spark.training import ensure_archive
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        "PENSTOCK_CLUSTERS" not in os.environ,
-        reason="starts whole clusters for minutes: set PENSTOCK_CLUSTERS=1, or use `make clusters`",
-    ),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+JOB = """
+import json, os, sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+told = json.loads((folder / "told.json").read_text())
+os.environ.update(told["environment"])
+import penstock
+from penstock.machine.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.settings import end_session, start_session
+
+spark = start_session("short", told["master"], settings=told["settings"], log_level="ERROR")
+control, seen = ExecutorControl(spark), {}
+
+def ids():
+    return {executor.id for executor in control.executors()}
+
+def bring(number):
+    bounds = {"min_instances": number, "max_instances": number}
+    return penstock.attach(spark, **bounds, interval="1 s", journal=folder / f"{number}.db")
+
+assert wait_until(lambda: len(ids()) == 1, 120), ids()
+handle = bring(2)
+assert wait_until(lambda: len(ids()) == 2, 120), ids()
+lines = spark.readStream.option("maxFilesPerTrigger", 2).text(f"file://{folder}/numbers")
+writer = lines.writeStream.format("text").option("path", f"file://{folder}/out")
+writer = writer.trigger(processingTime="300 milliseconds")
+query = writer.option("checkpointLocation", f"file://{folder}/checkpoint").start()
+first = ids()
+(folder / "two").touch()
+assert wait_until(lambda: len(ids()) == 2 and len(ids() - first) == 1, 120), (first, ids())
+query.processAllAvailable()
+query.stop()
+seen["ids"] = sorted(int(row.value) for row in spark.read.text(f"file://{folder}/out").collect())
+handle.stop()
+seen |= {"service": handle.status().service, "problem": handle.status().problem}
+again = bring(1)
+assert wait_until(lambda: len(ids()) == 1, 120), ids()
+(folder / "seen.json").write_text(json.dumps(seen))
+end_session()
+"""
 
 
+def need_hadoop() -> None:
+    """Skip where Hadoop's jars cannot be fetched."""
+    try:
+        daemon_jars()
+    except ClusterError as error:
+        pytest.skip(f"Hadoop's jars cannot be had: {error}")
+
+
+def yarn(folder: Path) -> YarnCluster:
+    need_hadoop()
+    return YarnCluster(folder, nodes=1)
+
+
+def kubernetes(folder: Path) -> KubernetesCluster:
+    reason = build.unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    return KubernetesCluster(folder, nodes=1)
+
+
+@pytest.fixture(params=[yarn, kubernetes])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    make: Callable[[Path], Any] = request.param
+    made = make(tmp_path / "theirs")
+    ensure_archive()
+    with made as started:
+        yield started
+
+
+def test_executors_come_are_replaced_and_go_no_id_is_lost_and_nothing_is_left(
+    cluster: Any, tmp_path: Path
+) -> None:
+    folder, numbers = tmp_path / "job", range(40)
+    (folder / "numbers").mkdir(parents=True)
+    for number in numbers:
+        (folder / "numbers" / f"{number}.txt").write_text(f"{number}\n")
+    site = cluster.site(folder)
+    manager = make_manager(site)
+    told = {
+        "master": manager.master_url,
+        "settings": {**manager.settings(), **site.settings},
+        "environment": dict(manager.environment()),
+    }
+    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "job.py").write_text(JOB)
+    children, log = ChildProcesses(f"short {folder}"), folder / "job.log"
+    try:
+        command = [sys.executable, str(folder / "job.py"), str(folder)]
+        children.start("job", command, log=log, environment={**os.environ})
+        wait_until(lambda: (folder / "two").exists() or not children.alive("job"), 300)
+        assert cluster.kill_executor() is not None, log_tail(log)
+        wait_until(lambda: not children.alive("job"), 300)
+    finally:
+        children.stop_all(5.0)
+    assert (folder / "seen.json").exists(), log_tail(log)
+    seen = json.loads((folder / "seen.json").read_text())
+    assert seen == {"ids": list(numbers), "service": "full", "problem": None}
+    assert wait_until(lambda: cluster.remains() == [], 30), cluster.remains()
+
+
+at_length = pytest.mark.skipif(
+    "PENSTOCK_CLUSTERS" not in os.environ,
+    reason="takes minutes: set PENSTOCK_CLUSTERS=1, or use `make clusters`",
+)
+
+
+@at_length
 def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results(tmp_path: Path) -> None:
     ensure_archive()
     with StandaloneCluster(tmp_path / "theirs", workers=1) as cluster:
@@ -41,6 +148,7 @@ def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results
     assert sold.spent == expected(sold.records_in)
 
 
+@at_length
 def test_the_quickstart_on_yarn_gives_the_usual_results(tmp_path: Path) -> None:
     need_hadoop()
     with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
@@ -48,14 +156,6 @@ def test_the_quickstart_on_yarn_gives_the_usual_results(tmp_path: Path) -> None:
         assert wait_until(lambda: cluster.remains() == [], 30)
     assert sold.records_in > 0
     assert sold.spent == expected(sold.records_in)
-
-
-def need_hadoop() -> None:
-    """Skip where Hadoop's jars cannot be fetched."""
-    try:
-        daemon_jars()
-    except ClusterError as error:
-        pytest.skip(f"Hadoop's jars cannot be had: {error}")
 
 
 def expected(orders: int) -> dict[str, tuple[int, float]]:
@@ -67,32 +167,3 @@ def expected(orders: int) -> dict[str, tuple[int, float]]:
         spent[customer] = (count + 1, money + 1.0 + (number % 97) * 0.5)
         records.append({"customer": customer, "orders": count + 1, "spent": spent[customer][1]})
     return final(records)
-
-
-SHORT = {"phases": ((1.0, 4.0), (4.0, 20.0), (1.0, 6.0)), "interval_s": 2.0, "most": 4}
-"""The load of `make clusters`, in a fifth of its time."""
-
-
-def followed(outcome: campaign.Outcome) -> None:
-    """What must have come of a job that was attached to."""
-    assert outcome.first == 1
-    assert 2 <= outcome.most(4.0) <= 4
-    assert outcome.last < outcome.most(4.0)
-    assert outcome.killed is not None
-    assert (outcome.missing, outcome.doubled) == (0, 0)
-    assert outcome.written == outcome.out > 0
-    assert outcome.remains == []
-
-
-def test_an_attached_job_on_yarn_scales_through_a_killed_executor_and_loses_nothing(tmp_path: Path) -> None:
-    need_hadoop()
-    with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
-        followed(campaign.run(cluster, "stream", tmp_path / "job", **SHORT))
-
-
-def test_an_attached_job_on_kubernetes_scales_through_a_killed_pod_and_loses_nothing(tmp_path: Path) -> None:
-    reason = build.unavailable()
-    if reason is not None:
-        pytest.skip(reason)
-    with KubernetesCluster(tmp_path / "kube", nodes=1) as cluster:
-        followed(campaign.run(cluster, "stream", tmp_path / "job", **SHORT))
