@@ -1,127 +1,179 @@
-"""Spark Connect: a client is measured and advised, and a server's own driver has the full view of it."""
+"""Spark Connect: a client is measured and advised, hosts come for its server, and the server sees it all."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from compatibility.foreign import free_port
 
-from penstock.machine.processes import wait_until
+from penstock.machine.processes import TOKEN_VARIABLE, log_tail, wait_until
+from penstock.spark.training import ensure_archive
 
 SERVER = """
 import json, sys, time
 import penstock
 from pathlib import Path
+from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.settings import end_session, start_session
 
-folder, port = Path(sys.argv[1]), sys.argv[2]
-spark = start_session("server", "local[2]", log_level="ERROR", settings={
+folder, port, master = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+spark = start_session("server", master, log_level="ERROR", settings={
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.port": port,
     "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.executor.memory": "512m",
 })
-handle = penstock.attach(spark, slo="2 s", interval="500 ms", journal=folder / "server.db", name="server")
+control = ExecutorControl(spark)
+handle = penstock.attach(
+    spark, slo="2 s", interval="500 ms", advise_only=True, journal=folder / "server.db", name="server"
+)
+most = 0
 (folder / "up").touch()
 while not (folder / "end").exists():
     time.sleep(0.2)
-    status = handle.status()
+    status, most = handle.status(), max(most, len(control.executors()))
     queries = [[query.name, query.processed] for query in status.queries]
     part = folder / "part"
-    part.write_text(json.dumps({"service": status.service, "queries": queries, "problem": status.problem}))
+    part.write_text(json.dumps(
+        {"service": status.service, "queries": queries, "problem": status.problem, "most": most}
+    ))
     part.rename(folder / "server.json")
 end_session()
 """
 CLIENT = """
-import json, sys, time
-import penstock
+import json, subprocess, sys, time
+from decimal import Decimal
 from pathlib import Path
+
+import penstock
+from penstock.errors import ConfigurationError
+from penstock.machine.processes import exit_on_sigterm, wait_until
+from penstock.spark.managers.local_cluster import LocalCluster
+from penstock.topology.model import Choice, HostFlavour, Site
 from pyspark.sql import SparkSession
 
 folder, port = Path(sys.argv[1]), sys.argv[2]
-spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-handle = penstock.attach(spark, slo="2 s", interval="500 ms", journal=folder / "client.db", name="client")
-stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-writer = stream.writeStream.format("noop").queryName("numbers").trigger(processingTime="200 milliseconds")
-query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-until_s = time.monotonic() + 60
+slow, end, seen = folder / "slow", folder / "end", {}
+slow.touch()
 
-def processed(): return sum(query.processed for query in handle.status().queries)
+def site(cores):
+    flavour = HostFlavour("small", float(cores), 1024, Decimal("0.01"))
+    return Site("here", Choice("local"), btu_s=2.0, flavours=(flavour,), max_hosts=2)
 
-while time.monotonic() < until_s and processed() < 50:
-    time.sleep(0.1)
-status = handle.status()
-found = {
-    "service": status.service, "acting": status.acting, "reason": status.reason, "problem": status.problem,
-    "queries": [[query.name, query.processed] for query in status.queries],
-    "lacks": list(status.capabilities), "instances": status.units[0].running if status.units else None,
-    "written": [event["batchId"] for event in query.recentProgress][-1],
-}
-query.stop()
-(folder / "seen").touch()
-spark.stop()
-ended_s = time.monotonic()
-while time.monotonic() < ended_s + 10 and handle.running:
-    time.sleep(0.1)
-print(json.dumps({**found, "ended": not handle.running}), flush=True)
+def work(parts, slow=str(slow)):
+    import os, time
+    for part in parts:
+        if os.path.exists(slow):
+            time.sleep(3.0)
+        yield part
+
+exit_on_sigterm()
+with LocalCluster(folder=folder / "cluster") as cluster:
+    with (folder / "server.log").open("wb") as log:
+        command = [sys.executable, str(folder / "server.py"), str(folder), port, cluster.master_url]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        assert wait_until(lambda: (folder / "up").exists() or server.poll() is not None, 120)
+        spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        often = {"slo": "1 s", "interval": "1 s"}
+        advice = penstock.attach(spark, **often, journal=folder / "advice.db", name="advice")
+        try:
+            penstock.attach(spark, hosts=penstock.Hosts(cluster, site(2)))
+        except ConfigurationError as error:
+            seen["refused"] = str(error)
+        handle = penstock.attach(
+            spark, **often, policy="threshold", max_instances=2, name="client",
+            parameters={"up_queue": 0}, journal=folder / "client.db", hosts=penstock.Hosts(cluster, site(1)),
+        )
+        stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+        stream = stream.option("numPartitions", 1).load().mapInPandas(work, "timestamp timestamp, value long")
+        writer = stream.writeStream.format("noop").queryName("numbers")
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+        def processed(): return sum(query.processed for query in advice.status().queries)
+
+        def running(): return sum(unit.running for unit in handle.status().units)
+
+        seen["grew"] = wait_until(lambda: running() == 2, 90)
+        seen["hosts"] = len(cluster.hosts())
+        slow.unlink()
+        seen["shrank"] = wait_until(lambda: running() == 1 and len(cluster.hosts()) == 1, 60)
+        before = processed()
+        seen["goes on"] = wait_until(lambda: processed() > before + 20, 30)
+        for name, one in (("advice", advice), ("client", handle)):
+            status = one.status()
+            seen[name] = {
+                "service": status.service, "acting": status.acting, "reason": status.reason,
+                "problem": status.problem, "processed": sum(query.processed for query in status.queries),
+                "queries": [query.name for query in status.queries], "bill": status.bill,
+                "instances": status.units[0].running, "decisions": status.decisions,
+            }
+        query.stop()
+        spark.stop()
+        seen["ended"] = wait_until(lambda: not (advice.running or handle.running), 20)
+        seen["left"] = not wait_until(lambda: not cluster.hosts(), 20)
+    finally:
+        end.touch()
+        wait_until(lambda: server.poll() is not None, 30)
+        if server.poll() is None:
+            server.kill()
+print(json.dumps(seen), flush=True)
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.spark
-def test_a_client_is_measured_and_advised_and_its_server_sees_its_queries(tmp_path: Path) -> None:
+def test_a_client_is_advised_or_has_hosts_leased_for_its_server_which_sees_its_queries(
+    tmp_path: Path,
+) -> None:
     for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         pytest.importorskip(module, reason="Spark Connect's client needs it: pip install 'pyspark[connect]'")
+    ensure_archive()
     for name, code in (("server", SERVER), ("client", CLIENT)):
         (tmp_path / f"{name}.py").write_text(code)
-    port = str(free_port())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    with (tmp_path / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, str(tmp_path / "server.py"), str(tmp_path), port],
-            stdout=log, stderr=log, start_new_session=True, env=environment,
-        )  # fmt: skip
+    ours = ("SPARK_", TOKEN_VARIABLE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    command = [sys.executable, str(tmp_path / "client.py"), str(tmp_path), str(free_port())]
+    with (tmp_path / "said").open("wb") as said, (tmp_path / "errors").open("wb") as errors:
+        client = subprocess.Popen(
+            command, stdout=said, stderr=errors, start_new_session=True, env=environment
+        )
     try:
-        up = tmp_path / "up"
-        assert wait_until(lambda: up.exists() or server.poll() is not None, 120)
-        assert up.exists(), (tmp_path / "server.log").read_text()[-2000:]
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "client.py"), str(tmp_path), port],
-            capture_output=True, text=True, timeout=120, env=environment,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        seen = said(tmp_path)
-        (tmp_path / "end").touch()
-        assert wait_until(lambda: server.poll() is not None, 60)
+        assert wait_until(lambda: client.poll() is not None, 280)
     finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-    client = json.loads(done.stdout.splitlines()[-1])
-    assert client["service"] == "advice over Spark Connect"
-    assert not client["acting"]
-    assert "Spark Connect session" in client["reason"]
-    assert client["problem"] is None
-    assert [name for name, _ in client["queries"]] == ["numbers"]
-    assert client["queries"][0][1] >= 50
-    assert client["instances"] == 1, "as the server was configured"
-    assert client["ended"], "with the session"
-    assert seen["service"] == "advice", "local[2] has no executors"
-    assert seen["problem"] is None
-    assert dict(seen["queries"])["numbers"] >= 50, "the queries of its clients are seen"
+        if client.poll() is None:
+            client.send_signal(signal.SIGTERM)
+            client.wait(30)
+    told = log_tail(tmp_path / "errors", 30) + log_tail(tmp_path / "server.log", 10)
+    assert client.returncode == 0, told
+    seen = json.loads((tmp_path / "said").read_text().splitlines()[-1])
+    server = json.loads((tmp_path / "server.json").read_text())
 
+    advised, leased = seen["advice"], seen["client"]
+    assert (advised["service"], advised["acting"]) == ("advice over Spark Connect", False)
+    assert "Spark Connect session" in advised["reason"]
+    assert advised["instances"] == 1, "as the server was configured"
+    assert advised["queries"] == leased["queries"] == ["numbers"]
+    assert advised["problem"] is None
 
-def said(folder: Path) -> Any:
-    """What the server last said of itself."""
-    return json.loads((folder / "server.json").read_text())
+    assert (leased["service"], leased["acting"]) == ("hosts for a Spark Connect server", True)
+    assert leased["problem"] is None
+    assert "no second one" in seen["refused"], "a host of two executors cannot be told from two hosts"
+    assert seen["grew"], leased["decisions"]
+    assert seen["hosts"] == 2
+    assert server["most"] == 2, "hosts became the server's executors"
+    assert seen["shrank"], leased["decisions"]
+    assert seen["goes on"], "with the host that is left"
+    assert float(leased["bill"].split()[0]) > 0
+    assert seen["ended"], "with the session"
+    assert not seen["left"], "every host was given back"
+
+    assert server["service"] == "advice"
+    assert server["problem"] is None
+    assert dict(server["queries"])["numbers"] >= 50, "the queries of its clients are seen"

@@ -30,7 +30,7 @@ from penstock.controller.status import HostStatus, Status, UnitStatus
 from penstock.monitoring.measurements import Measurement
 
 PYTHON: Mapping[str, tuple[str, ...]] = {
-    "penstock": ("attach",),
+    "penstock": ("attach", "Hosts"),
     "penstock.topology.builder": ("TopologyBuilder",),
     "penstock.topology.file": ("load_topology", "parse_topology", "dump_topology"),
     "penstock.topology.difference": ("difference",),

@@ -182,7 +182,8 @@ class Status:
     queries: tuple[QueryStatus, ...] = ()
     """The streaming queries of an attached session."""
     service: str = ""
-    """What an attachment can do in its session: `full`, `advice`, or `advice over Spark Connect`."""
+    """What an attachment can do in its session: `full`, `advice`, `advice over Spark Connect`, or `hosts for
+    a Spark Connect server`."""
     metrics: str = ""
     """Where its metrics are served, where they are."""
     sources: tuple[SourceStatus, ...] = ()

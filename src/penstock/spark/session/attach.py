@@ -26,7 +26,7 @@ from penstock.controller.metrics import Tally, page_of, samples_of
 from penstock.controller.status import Status, Watching
 from penstock.controller.upkeep import Upkeep
 from penstock.errors import ConfigurationError
-from penstock.fleet.ports import Ground
+from penstock.fleet.ports import Ground, Provider
 from penstock.machine.endpoint import Endpoint
 from penstock.machine.folders import private_folder
 from penstock.policies.registry import known_policies
@@ -37,6 +37,7 @@ from penstock.spark.gateway.connect import Executors, executors_of
 from penstock.spark.gateway.session import is_connect, is_stopped, session_facts, setting
 from penstock.spark.session.card import card
 from penstock.spark.session.goals import Goals, read_goals
+from penstock.spark.session.leased import Hosts, LeasedExecutors
 from penstock.spark.session.meter import SessionMeter
 from penstock.spark.session.plane import SessionPlane
 from penstock.topology.model import Choice, HostFlavour, LoopSettings, Operator, Site, Source, Topology, Unit
@@ -66,15 +67,18 @@ class Attached:
         goals: Goals,
         listeners: Sequence[Listener] = (),
         metrics: int | str | None = None,
+        provider: Provider | None = None,
     ) -> None:
+        """`provider` gives hosts, where executors come with them; else they are the cluster manager's."""
         self._spark = spark
+        self._provider = provider
         self._topology = topology
         self._scaling = scaling
         self._reason = reason
         self.journal = journal
         unit = topology.units[0]
         self._meter = SessionMeter(spark, unit.name, control, goals=goals)
-        self._plane = SessionPlane(unit.name, control, self._meter, act=scaling)
+        self._plane = SessionPlane(unit.name, control, self._meter, act=scaling, placed=provider is not None)
         self._clock = WallClock()
         self._tally = Tally()
         self._status = Status(
@@ -150,7 +154,7 @@ class Attached:
 
     def _loop(self, journal: Journal) -> None:
         site = self._topology.sites[0]
-        ground = Ground(self._plane, {site.name: ManagedProvider(site)})
+        ground = Ground(self._plane, {site.name: self._provider or ManagedProvider(site)})
         controller = Controller(self._topology, ground, self._clock, journal)
         controller.fleet.follows = not self._scaling
         self._watching = Watching(controller, self._topology.name, str(self.journal))
@@ -167,7 +171,12 @@ class Attached:
             self._telling.tick(self._status, decided, tick.notices)
             upkeep.tick()
 
-        controller.run(each=each, stopped=self._over)
+        try:
+            controller.run(each=each, stopped=self._over)
+        finally:
+            if self._provider is not None:
+                # Nobody would decide about them any more, and they cost money.
+                controller.finish()
 
     def _over(self) -> bool:
         """Asked some times a second: looks after the session between two turns of the loop."""
@@ -233,6 +242,7 @@ def attach(
     name: str | None = None,
     metrics: int | str | None = None,
     listeners: Sequence[Listener] = (),
+    hosts: Hosts | None = None,
 ) -> Attached:
     """Make a session's streaming queries elastic: executors come and go by policy, within bounds.
 
@@ -242,15 +252,20 @@ def attach(
     grow. `parameters` are the policy's; a decision is taken every `interval`; `hold_backlog` keeps it from
     shrinking while more records than that wait or are in work; the journal is a SQLite file below `runs/`
     unless a path or database URL is given. `metrics` is a port (of the loopback address, unless written as
-    `address:port`) for Prometheus; `listeners` are told what happens. Returns at once with a handle; ends
-    with the session. Wrong arguments are told; nothing else that goes wrong in here reaches the job.
+    `address:port`) for Prometheus; `listeners` are told what happens. `hosts` are leased for a Spark Connect
+    server, whose driver cannot be asked for executors, and given back at the end. Returns at once with a
+    handle; ends with the session. Wrong arguments are told; nothing else that goes wrong in here reaches
+    the job.
     """
     slo_s, interval_s = duration_s(slo), duration_s(interval)
     check_choices(policy, slo_s, interval_s, min_instances, max_instances)
     goals = read_goals(slo_s, queries)
     if not hasattr(spark, "streams"):
         raise ConfigurationError(f"expected a Spark session, got {type(spark).__name__}")
-    chosen = Choice(policy, {**_defaults(policy, slo_s, interval_s), **(parameters or {})})
+    if hosts is not None:
+        hosts.require(spark, max_instances)
+    defaults = _defaults(policy, slo_s, interval_s, paid=hosts is not None)
+    chosen = Choice(policy, {**defaults, **(parameters or {})})
     loop = LoopSettings(
         monitoring_s=interval_s,
         provisioning_s=interval_s,
@@ -269,6 +284,7 @@ def attach(
             name=name,
             listeners=listeners,
             metrics=metrics,
+            hosts=hosts,
         )
     except ConfigurationError:
         raise
@@ -291,9 +307,10 @@ def _prepared(
     name: str | None,
     listeners: Sequence[Listener],
     metrics: int | str | None,
+    hosts: Hosts | None,
 ) -> Attached:
     """Look at the session, take over its executors where that is possible, and make the handle."""
-    control = executors_of(spark)
+    control = executors_of(spark) if hosts is None else LeasedExecutors(spark, hosts)
     found = control.scalability()
     scaling, reason = found.possible and not advise_only, found.reason
     if advise_only and found.possible:
@@ -323,16 +340,7 @@ def _prepared(
                 slots=cores,
             ),
         ),
-        # Machines belong to the cluster manager: where executors go is its choice, and there is always room.
-        sites=(
-            Site(
-                SITE,
-                Choice("managed"),
-                btu_s=365 * 86400.0,
-                flavours=(HostFlavour("any", float(cores * (most + 1000)), 1 << 20, Decimal(0)),),
-                max_hosts=1,
-            ),
-        ),
+        sites=(_their_machines(cores, most) if hosts is None else hosts.site,),
         loop=replace(loop, advisory=not scaling),
     )
     handle = Attached(
@@ -345,6 +353,7 @@ def _prepared(
         goals=goals,
         listeners=listeners,
         metrics=metrics,
+        provider=None if hosts is None or not scaling else hosts.cluster.provider(hosts.site),
     )
     LOG.info("attached to %s: %s", unit, reason)
     if not scaling:
@@ -352,9 +361,15 @@ def _prepared(
     return handle
 
 
+def _their_machines(cores: int, most: int) -> Site:
+    """Machines of the cluster manager: where executors go is its choice, and there is always room."""
+    room = HostFlavour("any", float(cores * (most + 1000)), 1 << 20, Decimal(0))
+    return Site(SITE, Choice("managed"), btu_s=365 * 86400.0, flavours=(room,), max_hosts=1)
+
+
 def _service(spark: SparkSession, scaling: bool) -> str:
     if is_connect(spark):
-        return "advice over Spark Connect"
+        return "hosts for a Spark Connect server" if scaling else "advice over Spark Connect"
     return "full" if scaling else "advice"
 
 
@@ -373,10 +388,12 @@ def check_choices(
         )
 
 
-def _defaults(policy: str, slo_s: float, interval_s: float) -> dict[str, Any]:
-    """Parameters that follow from being attached: nobody pays for hosts here, and the SLO is given."""
+def _defaults(policy: str, slo_s: float, interval_s: float, paid: bool) -> dict[str, Any]:
+    """Parameters that follow from being attached: the SLO is given, and mostly nobody pays for hosts here."""
     known = known_policies()[policy]
-    wanted = {"keep_paid": False, "catch_up_s": max(10 * slo_s, interval_s)}
+    wanted: dict[str, Any] = {"catch_up_s": max(10 * slo_s, interval_s)}
+    if not paid:
+        wanted["keep_paid"] = False
     return {name: value for name, value in wanted.items() if name in known}
 
 

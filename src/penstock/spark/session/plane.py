@@ -25,8 +25,12 @@ LONGEST_UNPOLLED_S = 5.0
 class SessionPlane:
     """The unit a session is; implements the fleet's `Plane`. Without `act` it only looks."""
 
-    def __init__(self, unit: str, control: Executors, meter: SessionMeter, *, act: bool) -> None:
+    def __init__(
+        self, unit: str, control: Executors, meter: SessionMeter, *, act: bool, placed: bool = False
+    ) -> None:
+        """`placed`: executors are on hosts that the fleet knows; else all are on the manager's one."""
         self._unit = unit
+        self._placed = placed
         self._control = control
         self._meter = meter
         self._act = act
@@ -59,7 +63,7 @@ class SessionPlane:
             SeenInstance(
                 executor.id,
                 InstanceState.RETIRING if executor.id in retiring else InstanceState.RUNNING,
-                HOST,
+                executor.host if self._placed else HOST,
                 executor.added_s,
             )
             for executor in self._meter.executors
