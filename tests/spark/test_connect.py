@@ -13,6 +13,7 @@ import pytest
 from compatibility.foreign import free_port
 
 from penstock.machine.processes import TOKEN_VARIABLE, log_tail, wait_until
+from penstock.spark.session.leased import Serving
 from penstock.spark.training import ensure_archive
 
 SERVER = """
@@ -126,6 +127,18 @@ with LocalCluster(folder=folder / "cluster") as cluster:
             server.kill()
 print(json.dumps(seen), flush=True)
 """
+
+
+def test_an_executor_that_shall_go_is_shown_no_longer_and_under_a_new_name_where_it_is_wanted_again() -> None:
+    serving, two = Serving(), {"0": "10.0.0.1", "1": "10.0.0.2"}
+    assert serving.shown(two, 2) == two
+    serving.let_go(["1"])
+    assert serving.shown(two, 1) == {"0": "10.0.0.1"}
+    assert serving.shown(two, 2) == {"0": "10.0.0.1", "1+1": "10.0.0.2"}
+    serving.let_go(["1+1"])
+    assert serving.shown(two, 1) == {"0": "10.0.0.1"}
+    assert serving.shown({"0": "10.0.0.1"}, 2) == {"0": "10.0.0.1"}, "it is gone with its host"
+    assert serving.shown({"0": "10.0.0.1", "2": "10.0.0.2"}, 2) == {"0": "10.0.0.1", "2": "10.0.0.2"}
 
 
 @pytest.mark.spark

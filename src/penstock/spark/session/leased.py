@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,12 +85,39 @@ class Hosts:
                 )
 
 
-class LeasedExecutors(ConfiguredExecutors):
-    """The executors a server has on leased hosts, as its cluster tells. Used by two threads.
+class Serving:
+    """Which of the executors that are there shall serve, and under which names.
 
     One that shall go is no longer shown: its host is then empty to the fleet and given back, and the executor
     ends with it. Where it is wanted again before that, it is shown under a new name.
     """
+
+    def __init__(self) -> None:
+        self._let_go: set[str] = set()
+        self._times: dict[str, int] = {}
+        """How often each executor was wanted again."""
+
+    def let_go(self, names: Collection[str]) -> None:
+        """These shall serve no longer."""
+        self._let_go |= {name.partition("+")[0] for name in names}
+
+    def shown(self, present: Mapping[str, str], wanted: int) -> dict[str, str]:
+        """The addresses of those that serve, by name, out of all there are; `wanted` is how many shall."""
+        self._let_go &= set(present)
+        missing = wanted - len(present) + len(self._let_go)
+        for executor in sorted(self._let_go)[: max(0, missing)]:
+            self._let_go.discard(executor)
+            self._times[executor] = self._times.get(executor, 0) + 1
+        self._times = {executor: times for executor, times in self._times.items() if executor in present}
+        return {self._name(one): address for one, address in present.items() if one not in self._let_go}
+
+    def _name(self, executor: str) -> str:
+        times = self._times.get(executor, 0)
+        return f"{executor}+{times}" if times else executor
+
+
+class LeasedExecutors(ConfiguredExecutors):
+    """The executors a server has on leased hosts, as its cluster tells. Used by two threads."""
 
     def __init__(self, spark: SparkSession, hosts: Hosts) -> None:
         super().__init__(spark)
@@ -98,9 +125,7 @@ class LeasedExecutors(ConfiguredExecutors):
         self._application = session_facts(spark).application_id
         self._size = _cores(spark)
         self._lock = threading.Lock()
-        self._let_go: set[str] = set()
-        self._times: dict[str, int] = {}
-        """How often each executor was wanted again."""
+        self._serving = Serving()
         self._since_s: dict[str, float] = {}
         """When each was first seen, by the name it is shown under."""
 
@@ -112,14 +137,7 @@ class LeasedExecutors(ConfiguredExecutors):
         """Those on the cluster's hosts that shall serve."""
         places = [place for place in self._cluster.executors() if place.application == self._application]
         with self._lock:
-            self._let_go &= {place.executor for place in places}
-            serving = [place for place in places if place.executor not in self._let_go]
-            for place in places:
-                if len(serving) < (self.target or 0) and place.executor in self._let_go:
-                    self._let_go.discard(place.executor)
-                    self._times[place.executor] = self._times.get(place.executor, 0) + 1
-                    serving.append(place)
-            shown = {self._named(place.executor): place.address for place in serving}
+            shown = self._serving.shown({place.executor: place.address for place in places}, self.target or 0)
             self._since_s = {name: self._since_s.get(name, time.time()) for name in shown}
             return tuple(
                 Executor(name, address, self._size, self._since_s[name], 0, 0, 0.0, 0)
@@ -137,15 +155,11 @@ class LeasedExecutors(ConfiguredExecutors):
     def retire(self, ids: Collection[str], *, grace_s: float | None = None) -> None:
         """Show these no longer."""
         with self._lock:
-            self._let_go |= {name.partition("+")[0] for name in ids}
+            self._serving.let_go(ids)
 
     def kill(self, ids: Collection[str]) -> None:
         """Show these no longer."""
         self.retire(ids)
-
-    def _named(self, executor: str) -> str:
-        times = self._times.get(executor, 0)
-        return f"{executor}+{times}" if times else executor
 
 
 def _cores(spark: SparkSession) -> int:
