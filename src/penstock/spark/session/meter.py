@@ -92,6 +92,8 @@ class SessionMeter:
         """Slot time used since the last measurement with a finished batch."""
         self._batches: list[Batch] = []
         self._triggers: dict[str, Trigger] = {}
+        self._real_time: set[str] = set()
+        """Queries in real time, also those that ended: their last batches are read later."""
         self._previous: dict[str, Batch] = {}
         self._before: dict[str, Executor] = {}
         self._slots = 0
@@ -111,6 +113,7 @@ class SessionMeter:
             trigger = self._progress.trigger(run)
             active[run] = (known.query, known.id, known.name, trigger)
             self._triggers[known.id] = trigger
+            (self._real_time.add if trigger.kind == "real time" else self._real_time.discard)(known.id)
             if self._waiting_known is None:
                 self._backlogs.learn(known.query, known.id)
         self.book.see(active)
@@ -157,14 +160,16 @@ class SessionMeter:
             max(self._slots, sum(e.cores for e in executors)),
             sum(e.cores for e in executors),
         )
-        most_s = slots * sum(batch.duration_s for batch in batches if batch.rows)
+        # A batch in real time lasts as long as it was told to, and its tasks as long as it: that is no work.
+        timed = [batch for batch in batches if batch.rows and batch.query not in self._real_time]
+        most_s = slots * sum(batch.duration_s for batch in timed)
         self._busy_s = self._busy_s + busy_s if self._executors.tells_tasks else most_s
-        if processed:
+        if timed:
             self._busy_s = min(self._busy_s, most_s)
             # A batch may last longer than an interval: all that was worked since the last one is its work.
             # Kept while nothing is processed: an idle unit must still be seen to be too large.
             if self._busy_s > 0 and not beginning:
-                self._service_s = self._busy_s / processed
+                self._service_s = self._busy_s / sum(batch.rows for batch in timed)
             self._busy_s = 0.0
         return Measurement(
             unit=self.unit,
@@ -194,8 +199,9 @@ class SessionMeter:
             before = self._before.get(executor.id, executor)
             busy_s += max(0.0, executor.task_time_s - before.task_time_s)
             cpu_ratio, memory_ratio = usage.get(executor.id, (None, None))
-            if cpu_ratio is None and interval_s > 0:
-                # A process we cannot see: the share of time its slots were busy stands in.
+            if cpu_ratio is None and interval_s > 0 and not self._real_time:
+                # A process we cannot see: the share of time its slots were busy stands in. Tasks of a query
+                # in real time keep theirs all the time.
                 cpu_ratio = busy_ratio(before, executor, interval_s)
             readings.append(InstanceReading(executor.id, cpu_ratio, memory_ratio))
         self._before = {executor.id: executor for executor in executors}
@@ -211,7 +217,7 @@ class SessionMeter:
             return known, 0
         self._waiting_of = self._backlogs.counted(
             {
-                name: trigger.interval_s or self._goals.of(self.book.key(name)).slo_s
+                name: trigger.seconds or self._goals.of(self.book.key(name)).slo_s
                 for name, trigger in self._triggers.items()
             }
         )
@@ -250,7 +256,7 @@ class SessionMeter:
         backlog = {name: float(there.records) for name, there in before.items()}
         for batch in batches:
             trigger = self._triggers.get(batch.query, Trigger())
-            if batch.rows == 0 or trigger.kind == "real time":
+            if batch.rows == 0 or batch.query in self._real_time:
                 continue
             earlier = self._previous.get(batch.query)
             self._previous[batch.query] = batch
