@@ -16,17 +16,20 @@ from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 import penstock
 from benchmarks.planning_loads import GENERATED, HELD_OUT, SEED, levels_of
+from penstock.controller.journal import Journal
+from penstock.controller.warm_start import warm_started
 from penstock.experiments.clairvoyant import clairvoyant_cost
 from penstock.experiments.recordings import find_recordings
 from penstock.fleet.deployment import Deployment, Host, HostState, Instance, InstanceState
 from penstock.forecasts.record import Load
-from penstock.forecasts.season import Season, season_of
+from penstock.forecasts.season import DAY_S, Season, season_of
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.auto import Auto
 from penstock.policies.view import View
@@ -199,16 +202,18 @@ def _version() -> str:
 
 
 def second_week(task: tuple[str, str]) -> tuple[float, float]:
-    """A day in the second week of a series, with what the days before it tell: cost, and percent late."""
+    """A day in the second week of a series, with what the days before it tell: cost, and percent late.
+
+    What `--warm-start` does: the season of the days before, and the instances that a run of the day before
+    had at this time of the day. Where it misleads, both are half a day off.
+    """
     load, kind = task
-    topology = topology_of(load, "BTU 60 s", Choice("auto"))
-    source, day = topology.sources[0], SECOND_WEEK[load]
-    assert source.workload is not None
-    trace = {**source.workload.parameters, "start_s": day * 86400.0}
-    topology = replace(topology, sources=(replace(source, workload=Choice("trace", trace)),))
+    day = SECOND_WEEK[load]
+    topology = _on_day(load, day)
     seasons: dict[str, Season] = {}
     if kind != "without":
-        rows = Path(str(trace["path"])).read_text().splitlines()[1 : 1 + day * 288]
+        topology = _warm(load, day, 43_200.0 if kind == "misleading" else 0.0)
+        rows = _rows(load)[: day * 288]
         before = np.array([float(row.split(",")[1]) for row in rows]) / 300.0
         # The run begins at 0; a holiday is the same series half a day off.
         ends_s = 300.0 * np.arange(1 - len(before), 1) + (43_200.0 if kind == "misleading" else 0.0)
@@ -218,6 +223,30 @@ def second_week(task: tuple[str, str]) -> tuple[float, float]:
     settings = SimulationSettings(seed=SEED)
     result = simulate(topology, settings, duration_s=HOURS * 3600, seasons=seasons)
     return float(result.resource_cost), 100 - 100 * result.compliance.ratio("real_time")
+
+
+def _rows(load: str) -> list[str]:
+    found = find_recordings().folder
+    assert found is not None
+    return (found / RECORDED[load][0]).read_text().splitlines()[1:]
+
+
+def _on_day(load: str, day: int) -> Topology:
+    """The load from one of its days on."""
+    topology = topology_of(load, "BTU 60 s", Choice("auto"))
+    source = topology.sources[0]
+    assert source.workload is not None
+    trace = {**source.workload.parameters, "start_s": day * DAY_S}
+    return replace(topology, sources=(replace(source, workload=Choice("trace", trace)),))
+
+
+def _warm(load: str, day: int, at_s: float) -> Topology:
+    """The same, begun with what a run of the day before had at a time of the day."""
+    with TemporaryDirectory() as folder:
+        journal = Path(folder) / "journal.db"
+        with Journal(journal, "the day before", buffered=True) as book:
+            simulate(_on_day(load, day - 1), SimulationSettings(seed=SEED), duration_s=DAY_S, journal=book)
+        return warm_started(_on_day(load, day), journal, at_s)
 
 
 def _season(load: str, weeks: dict[tuple[str, str], tuple[float, float]]) -> Sequence[Figure]:

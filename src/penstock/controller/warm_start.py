@@ -92,7 +92,7 @@ def earlier_seasons(last_run: Path) -> dict[str, Season]:
 
 def _around(changes: Sequence[tuple[float, int]], at_s: float) -> Sequence[tuple[float, int]]:
     """What was observed within half an hour of a time of the day, as if in one go; all of it below a day."""
-    if changes[-1][0] - changes[0][0] < DAY_S:
+    if changes[-1][0] - changes[0][0] < DAY_S - AROUND_S:
         return changes
     near, passed_s = [], 0.0
     for (since_s, instances), (until_s, _) in pairwise(changes):
