@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from penstock.policies.planning import projected
 from penstock.policies.view import ScalingEvent, View
 from penstock.topology.model import LoopSettings, Unit
 from tests.builders import a_flavour, a_host, a_site, a_topology, a_view, an_instance
+
+NOT_EMPTY = "host h1 is not empty: a-1"
 
 
 def start(name: str = "a-9", host: str | None = "h1", unit: str = "a") -> StartInstance:
@@ -246,6 +249,23 @@ def test_a_refused_lease_drags_the_start_on_its_host_with_it() -> None:
 def test_no_host_is_leased_for_a_start_that_is_refused() -> None:
     view = a_view(a_topology(max_instances=1))
     assert refusals(view, lease(), start(host="c-h9")) == ["bound: at most 1 instance"] * 2
+
+
+def test_a_host_is_leased_for_a_move_whatever_keeps_the_unit_from_growing() -> None:
+    loop = LoopSettings(cooldown_s=600.0, largest_step=1)
+    view = a_view(a_topology(max_instances=1, loop=loop), history=scaled_ago(5))
+    assert refusals(view, lease(), migrate(to="c-h9"), release("h1")) == [None, None, None]
+    assert refusals(view, lease(), start(host="c-h9"))[0] == "bound: at most 1 instance"
+
+
+def test_blackout_hours_stop_a_move_but_none_off_a_host_that_is_taken_away() -> None:
+    loop = LoopSettings(blackout=((0.0, 24.0),))
+    taken = replace(a_host("h1"), taken_s=7000.0)
+    wishes = (lease(), migrate("a-1", to="c-h9"), release("h1"))
+    for host, refused in ((a_host("h1"), "blackout hours"), (taken, None)):
+        view = a_view(a_topology(loop=loop), on={}, hosts=[host], instances=[an_instance()])
+        assert refusals(view, *wishes)[0] == refused
+        assert refusals(view, *wishes)[1:] == ([None, None] if host is taken else [refused, NOT_EMPTY])
 
 
 def test_a_host_emptied_in_the_same_tick_may_be_released_and_takes_nothing_any_more() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from benchmarks.slow_cloud import OnItsHosts
 
 from penstock.clock import WallClock
@@ -39,8 +40,8 @@ SITE = Site(
 )
 
 
-def a_topology(site: Site, instances: int = 2) -> Topology:
-    unit = Unit("u", ("u",), policy=Choice("fixed"), min_instances=instances, max_instances=9)
+def a_topology(site: Site, instances: int = 2, most: int = 9) -> Topology:
+    unit = Unit("u", ("u",), policy=Choice("fixed"), min_instances=instances, max_instances=most)
     return Topology(
         "paid",
         (Source("s"),),
@@ -92,9 +93,12 @@ def driven(folder: Path, topology: Topology, cloud: FakeCloud) -> Iterator[Drive
         journal.close()
 
 
-def test_notice_of_an_interruption_becomes_drain_and_replace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [9, 2])
+def test_notice_becomes_drain_and_replace_also_where_the_unit_may_not_grow(
+    tmp_path: Path, most: int
+) -> None:
     cloud = FakeCloud()
-    with driven(tmp_path, a_topology(SITE), cloud) as run:
+    with driven(tmp_path, a_topology(SITE, most=most), cloud) as run:
         run.until(lambda: len(run.running()) == 2)
         (taken, other) = sorted(run.running().values())
         cloud.gives_notice(taken, 60.0)

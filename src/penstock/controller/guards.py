@@ -3,7 +3,8 @@
 Each guard looks at one proposed action and returns a reason to refuse it, or None. They run in a fixed
 order on a running tally of what was already allowed in this tick, so two wishes that are harmless alone
 cannot together break a bound. A refused action is recorded with its reason; it is never dropped silently.
-A unit below its least instances is repaired, not scaled: neither cooldown nor blackout stops that.
+A unit below its least instances is repaired, not scaled: neither cooldown nor blackout stops that. A move
+makes no unit larger, and one off a host that its provider takes away is a repair as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from penstock.fleet.actions import (
     Action,
     Hold,
     LeaseHost,
+    MigrateInstance,
     ProlongLease,
     ReleaseHost,
     ResizeInstance,
@@ -61,6 +63,8 @@ class _Tally:
     """Instances that were allowed to stop or to move away."""
     new: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     """Unit and host of the instances that were allowed to start."""
+    moves: dict[str, list[str]] = field(default_factory=dict)
+    """Instances that are wished to move to a host, by the host's name."""
 
     def count(self, unit: str) -> int:
         """Instances of a unit after what was allowed so far."""
@@ -89,6 +93,9 @@ def guard(wishes: tuple[tuple[str, Action], ...], view: View) -> tuple[Verdict, 
     deployment = view.deployment
     leased = {site: dict(counts) for site, counts in deployment.leased.items()}
     tally = _Tally(view, room=dict(deployment.room), leased=leased)
+    for _, action in wishes:
+        if isinstance(action, MigrateInstance) and action.to_host is not None:
+            tally.moves.setdefault(action.to_host, []).append(action.instance)
     verdicts = []
     for policy, action in wishes:
         if not action.changes:
@@ -119,7 +126,7 @@ def _refusal(action: Action, view: View, tally: _Tally) -> str | None:
         place = tally.place_of(leaving)
         if place is None or place[0] != unit:
             return f"instance {leaving} of unit {unit} is not there"
-        if _in_blackout(view):
+        if _in_blackout(view) and not _taken_away(leaving, view):
             return "blackout hours"
     if new is None:
         return _shrink_refusal(unit, view, tally)
@@ -228,10 +235,13 @@ def _lease_refusal(action: LeaseHost, view: View, tally: _Tally) -> str | None:
     left = view.left.get(site.name)
     if left is not None and left < site.first_price(flavour) + tally.spent.get(site.name, 0):
         return f"budget: {max(left, Decimal(0)):f} of {site.budget:f} are left at site {site.name}"
-    if action.unit is not None and action.unit in view.topology.unit_by_name:
+    moving = tally.moves.get(action.host, ())
+    if not moving and action.unit is not None and action.unit in view.topology.unit_by_name:
         # A host for an instance that will be refused would be paid for nothing.
         return _growth_refusal(action.unit, view, tally)
-    return "blackout hours" if _in_blackout(view) else None
+    if _in_blackout(view) and not any(_taken_away(instance, view) for instance in moving):
+        return "blackout hours"
+    return None
 
 
 def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | None:
@@ -253,6 +263,13 @@ def _in_blackout(view: View) -> bool:
         start <= hour < end if start <= end else hour >= start or hour < end
         for start, end in view.topology.loop.blackout
     )
+
+
+def _taken_away(instance: str, view: View) -> bool:
+    """Whether an instance is on a host that its provider takes away."""
+    known = view.deployment.instances.get(instance)
+    host = view.deployment.hosts.get(known.host or "") if known is not None else None
+    return host is not None and host.taken_s is not None
 
 
 def _count(action: Action, view: View, tally: _Tally) -> None:

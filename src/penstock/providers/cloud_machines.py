@@ -148,7 +148,7 @@ class Machines:
             by_host.setdefault(machine.host, []).append(machine)
         for name, found in by_host.items():
             record = self.records.get(name)
-            if record is None and self.books is not None and name in self.books - self.past:
+            if record is None and self.books is not None and name in self.books and name not in self.past:
                 # Made by an earlier controller of this run, which is in its books.
                 record = self.records[name] = Record(name, self._flavour(found[0]), begun_s, Phase.LISTED)
             if record is not None:
