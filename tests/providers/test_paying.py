@@ -94,9 +94,7 @@ def driven(folder: Path, topology: Topology, cloud: FakeCloud) -> Iterator[Drive
 
 
 @pytest.mark.parametrize("most", [9, 2])
-def test_notice_becomes_drain_and_replace_also_where_the_unit_may_not_grow(
-    tmp_path: Path, most: int
-) -> None:
+def test_notice_becomes_drain_and_replace_also_where_the_unit_may_not_grow(tmp_path: Path, most: int) -> None:
     cloud = FakeCloud()
     with driven(tmp_path, a_topology(SITE, most=most), cloud) as run:
         run.until(lambda: len(run.running()) == 2)
