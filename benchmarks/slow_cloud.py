@@ -65,7 +65,7 @@ class OnItsHosts:
         self._provider = provider
         self._wanted: dict[str, Wanted] = dict.fromkeys(units, Wanted())
         self._shown: dict[str, tuple[SeenInstance, ...]] = dict.fromkeys(units, ())
-        self._up: set[str] = set()
+        self._names: dict[str, list[str]] = {}
 
     def submit(self, submission: Submission) -> None:
         """It runs."""
@@ -81,7 +81,8 @@ class OnItsHosts:
         up = {host.id for host in hosts if host.state is HostState.UP}
         for unit, wanted in self._wanted.items():
             names = [i.name for i in wanted.instances if i.host in up]
-            if len(names) != len(self._shown[unit]):
+            if names != self._names.get(unit):
+                self._names[unit] = names
                 running = [(i.name, i.host) for i in wanted.instances if i.host in up]
                 self._shown[unit] = tuple(
                     SeenInstance(name, InstanceState.RUNNING, host, now_s, name) for name, host in running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -113,15 +114,19 @@ def test_a_unit_is_divided_over_its_operators(the_bill: Bill) -> None:
     assert float(parts["read"]) == pytest.approx(float(parts["clean"]))
 
 
-def test_the_table_tells_the_whole_and_what_was_idle(a_run: tuple[Path, Decimal], the_bill: Bill) -> None:
+def test_the_table_tells_the_whole_and_what_was_idle(
+    a_run: tuple[Path, Decimal], the_bill: Bill, tmp_path: Path
+) -> None:
     folder = str(a_run[0])
     output = shown(folder, "--by", "unit,hour")
     assert f"bill {a_run[1]:.6f} EUR" in output
     assert f"idle (paid, and nothing on it): {the_bill.idle:.6f}" in output
     assert "1970-01-01T01:00:00Z" in output
-    twice = shown(folder, folder, "--by", "operator")
+    another = str(shutil.copytree(folder, tmp_path / "another"))
+    twice = shown(folder, another, "--by", "operator")
     assert f"bill {2 * a_run[1]:.6f} EUR" in twice, "several runs are one bill"
     assert "clean" in twice
+    assert f"bill {a_run[1]:.6f} EUR" in shown(folder, f"{folder}/."), "a run named twice was paid once"
 
 
 def test_csv_and_focus_have_a_line_for_each_hour_and_add_up(

@@ -268,6 +268,15 @@ def test_blackout_hours_stop_a_move_but_none_off_a_host_that_is_taken_away() -> 
         assert refusals(view, *wishes)[1:] == ([None, None] if host is taken else [refused, NOT_EMPTY])
 
 
+def test_a_host_that_is_taken_away_is_not_kept_by_what_does_not_serve_there() -> None:
+    for state, refused in ((InstanceState.REQUESTED, None), (InstanceState.RUNNING, NOT_EMPTY)):
+        taken = replace(a_host("h1"), taken_s=7000.0)
+        view = a_view(on={}, hosts=[taken], instances=[an_instance(state=state)])
+        assert refusals(view, release("h1")) == [refused]
+        kept = a_view(on={}, hosts=[a_host("h1")], instances=[an_instance(state=state)])
+        assert refusals(kept, release("h1")) == [NOT_EMPTY]
+
+
 def test_a_host_emptied_in_the_same_tick_may_be_released_and_takes_nothing_any_more() -> None:
     view = a_view(on={"h1": ["a"], "h2": ["a"]})
     assert refusals(view, migrate(), release("h1"), start("a-10", "h1")) == [

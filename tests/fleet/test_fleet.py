@@ -184,6 +184,36 @@ def test_what_a_lost_host_held_goes_where_there_is_room_and_is_given_up_where_th
     assert "a-2 was lost with host h1: no room elsewhere" in notices
 
 
+def test_what_does_not_serve_on_a_host_that_is_taken_away_is_not_waited_for() -> None:
+    """Its executor leaves with the notice: the wish for it would keep the host until it is taken."""
+    ground = Ground("h1", "h2", "h3")
+    ground.do(*(StartInstance(f"a-{n}", "a", "h1", "") for n in (1, 2)), StartInstance("a-3", "a", "h2", ""))
+    ground.executors = {"0": "h1", "1": "h1", "2": "h2"}
+    ground.look()
+    ground.up["h1"] = replace(ground.up["h1"], taken_s=130.0)
+    ground.executors = {"2": "h2"}
+    ground.look()
+    assert ground.states()["a-1"] == ("requested", None, "h1")
+    ground.do(MigrateInstance("a-1", "a-4", "a", "h3", ""), ReleaseHost("h1", "", asked=True))
+    notices = ground.look()
+    assert ground.states() == {
+        "a-2": ("requested", None, "h2"),
+        "a-3": ("running", "2", "h2"),
+        "a-4": ("requested", None, "h3"),
+    }
+    assert notices == ["a-2 was lost with host h1; it is asked for on h2"]
+    assert [host.id for host in ground.orders.delete] == ["h1"]
+
+
+def test_nothing_is_put_on_a_host_that_is_taken_away() -> None:
+    ground = Ground("h1", "h2")
+    ground.up["h1"] = replace(ground.up["h1"], taken_s=130.0)
+    ground.look()
+    assert list(ground.fleet.deployment().room) == ["h2"]
+    refused = ground.fleet.apply(StartInstance("a-1", "a", "h1", ""), ground.now_s)
+    assert refused == "host h1 takes no instances: its provider takes it away"
+
+
 def test_a_unit_that_is_not_heard_of_is_started_again_with_growing_pauses() -> None:
     ground = Ground("h1", limits=Limits(unit_silent_s=30.0, unit_start_s=60.0, longest_pause_s=4.0))
     ground.look()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -17,7 +17,7 @@ from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller
 from penstock.controller.status import Watching
 from penstock.fleet.deployment import HostState, InstanceState
-from penstock.fleet.ports import Ground
+from penstock.fleet.ports import Ground, UnitReport
 from penstock.infrastructure.leases import Lease
 from penstock.providers.cloud import CloudProvider
 from penstock.providers.cloud_pauses import Pace
@@ -52,13 +52,25 @@ def a_topology(site: Site, instances: int = 2, most: int = 9) -> Topology:
     )
 
 
+class Leaving(OnItsHosts):
+    """A plane whose instances leave a host that is given notice, as executors leave their worker."""
+
+    def reports(self, now_s: float) -> tuple[Sequence[UnitReport], Sequence[str]]:
+        taken = {host.id for host in self._provider.hosts(now_s) or () if host.taken_s is not None}
+        reports, news = super().reports(now_s)
+        return [
+            replace(report, instances=tuple(i for i in report.instances if i.address not in taken))
+            for report in reports
+        ], news
+
+
 class Driven:
     """A controller that is ticked until something is so."""
 
     def __init__(
         self, topology: Topology, cloud: FakeCloud, journal: Journal, provider: CloudProvider
     ) -> None:
-        plane = OnItsHosts(["u"], provider)
+        plane = Leaving(["u"], provider)
         self.cloud, self.provider, self.clock = cloud, provider, WallClock()
         self.controller = Controller(topology, Ground(plane, {"c": provider}), self.clock, journal)
         self.watching = Watching(self.controller, "paid")
@@ -113,6 +125,20 @@ def test_notice_becomes_drain_and_replace_also_where_the_unit_may_not_grow(tmp_p
             for r in cloud.records.values()
         ]
         assert ledger.total == sum(record), "each ran for less than its minimum, so both come to the same"
+
+
+def test_a_host_with_notice_makes_room_for_another_where_its_site_has_no_more(tmp_path: Path) -> None:
+    cloud = FakeCloud()
+    with driven(tmp_path, a_topology(replace(SITE, max_hosts=2), most=2), cloud) as run:
+        run.until(lambda: len(run.running()) == 2)
+        (taken, other) = sorted(run.running().values())
+        cloud.gives_notice(taken, 600.0)
+        run.until(lambda: taken not in cloud.hosts())
+        run.until(lambda: len(run.running()) == 2)
+        assert other in run.running().values(), "the other one was left alone"
+        assert len(cloud.records) == 3
+        run.controller.finish()
+        assert cloud.living() == []
 
 
 def test_a_flavour_that_cannot_be_had_is_replaced_by_another(tmp_path: Path) -> None:

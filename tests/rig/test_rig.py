@@ -68,6 +68,25 @@ def test_a_host_has_an_address_processes_and_a_disk_of_its_own(rig: Rig, tmp_pat
     assert one.run("ip", "-4", "-o", "addr", "show", "eth0").stdout.split()[3] == f"{one.address}/24"
 
 
+def test_a_site_is_reached_at_the_same_card_whoever_comes_and_goes(rig: Rig) -> None:
+    """What is reached at a site's own address is its cloud; others' coming and going must not hide it."""
+    one, (gateway, _) = made(rig, "stays"), rig.gateway("a")
+
+    def card() -> str:
+        one.run("ip", "neigh", "flush", "all")
+        one.run("bash", "-c", f"echo > /dev/udp/{gateway}/9; sleep 0.2")
+        return one.run("ip", "neigh", "show", gateway).stdout.split()[4]
+
+    seen = [card()]
+    for name in ("goes1", "goes2", "goes3"):
+        made(rig, name)
+        seen.append(card())
+    for name in ("goes1", "goes2", "goes3"):
+        rig.kill(name)
+        seen.append(card())
+    assert set(seen) == {"02:77:00:00:01:01"}
+
+
 def test_limits_of_a_host_are_real(rig: Rig) -> None:
     if not rig.status()["limits"].startswith("control groups, version"):
         pytest.skip(rig.status()["limits"])

@@ -21,6 +21,7 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, topology_of_run
 from penstock.machine.folders import cache_folder
 from penstock.providers.prices import known_prices
+from penstock.quantities import counted
 from penstock.topology.model import Topology
 
 COLUMNS = ("run", "unit", "operator", "site", "flavour", "host", "hour")
@@ -53,7 +54,7 @@ def bill(
         raise ConfigurationError(f"expected --record with the table, got it with --format {form}")
     recorded = None if record is None else _recorded(record)
     found, lists = Bill(()), dict[str, None]()
-    for run in runs:
+    for run in {run.resolve(): run for run in runs}.values():  # one that is named twice was paid once
         more, known = _of_run(run, topology, operators="operator" in keys)
         found = found.with_more(more)
         lists.update(dict.fromkeys(_list_prices(more, known)))
@@ -124,7 +125,8 @@ def _print(found: Bill, keys: Sequence[str]) -> None:
         changed = sum((charge.amount for charge in found.corrections), Decimal(0))
         hosts = len({charge.host for charge in found.corrections})
         console.print(
-            f"providers' own records differed from the books on {hosts} leases: {changed:+f}, in the bill"
+            f"providers' own records differed from the books on {counted(hosts, 'lease')}: {changed:+f}, "
+            "in the bill"
         )
 
 

@@ -23,7 +23,7 @@ from penstock.fleet.actions import (
     ResizeInstance,
     Started,
 )
-from penstock.fleet.deployment import INSTANCE_COUNTED, HostState
+from penstock.fleet.deployment import INSTANCE_COUNTED, HostState, InstanceState
 from penstock.infrastructure.placement import Room
 from penstock.policies.view import View
 from penstock.quantities import counted
@@ -251,8 +251,12 @@ def _release_refusal(action: ReleaseHost, view: View, tally: _Tally) -> str | No
         return f"host {action.host} belongs to the cluster manager"
     if action.host in tally.released_hosts:
         return f"host {action.host} is released already"
-    occupants = tally.inside(action.host)
-    if occupants and view.deployment.hosts[action.host].state is not HostState.FAILED:
+    host, occupants = view.deployment.hosts[action.host], tally.inside(action.host)
+    if host.taken_s is not None:
+        # What does not serve yet on a host that is taken away never will: it keeps nobody there.
+        known = view.deployment.instances
+        occupants = {i for i in occupants if i in known and known[i].state is not InstanceState.REQUESTED}
+    if occupants and host.state is not HostState.FAILED:
         return f"host {action.host} is not empty: {', '.join(sorted(occupants)[:3])}"
     return None
 

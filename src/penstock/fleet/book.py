@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from penstock.fleet.deployment import HOST_TAKES, Deployment, Host, Instance, InstanceState
+from penstock.fleet.deployment import Deployment, Host, Instance, InstanceState
 from penstock.fleet.limits import Limits
 from penstock.fleet.ports import UnitReport, Wanted
 from penstock.fleet.tables import KeptTables
@@ -178,6 +178,25 @@ class Book:
             return True
         return life.state is UnitState.DOWN and life.next_start_s is not None and now_s >= life.next_start_s
 
+    def _place_for(self, instance: Instance, lost: str) -> str | None:
+        allowed = {site.name for site in self.topology.sites_of(instance.unit)}
+        for name, room in self.deployment().room.items():
+            if name == lost or self._hosts[name].site not in allowed:
+                continue
+            if room.holds(instance.cores, instance.memory_mib):
+                return name
+        return None
+
+    def _no_place(self, host: str | None) -> str | None:
+        if host is None:
+            return None
+        known = self._hosts.get(host)
+        if known is None:
+            return f"host {host} does not exist"
+        if known.taken_s is not None:
+            return f"host {host} takes no instances: its provider takes it away"
+        return None if known.takes else f"host {host} takes no instances: it is {known.state}"
+
     def _make_way(self, meant: str | None, taken: str | None) -> None:
         """An instance came up on another host than it was meant for, on a plane that places by itself.
 
@@ -192,7 +211,7 @@ class Book:
             if room is None or (room.cores >= 0 and room.memory_mib >= 0):
                 return
             if other.state is InstanceState.REQUESTED and other.external_id is None:
-                usable = left is not None and left.state in HOST_TAKES
+                usable = left is not None and left.takes
                 self._set(replace(other, host=meant if usable else None))
 
     # -- entering --------------------------------------------------------------------------------

@@ -115,6 +115,11 @@ class Host:
     taken_s: float | None = None
     """When its provider will take it away, where it has given notice (spot)."""
 
+    @property
+    def takes(self) -> bool:
+        """Whether instances may be put on it, now or when it is up: it is neither to go nor taken away."""
+        return self.state in HOST_TAKES and self.taken_s is None
+
     def moved(self, state: HostState, **changes: object) -> Host:
         """The host in another state; TransitionError where its life does not allow it."""
         if state != self.state and state not in HOST_TRANSITIONS[self.state]:
@@ -222,11 +227,7 @@ class Deployment:
         if self.tables is not None:
             return self.tables.room
         members = self.counted_by_host
-        return {
-            name: room_on(host, members.get(name, ()))
-            for name, host in self.hosts.items()
-            if host.state in HOST_TAKES
-        }
+        return {name: room_on(host, members.get(name, ())) for name, host in self.hosts.items() if host.takes}
 
     @cached_property
     def leased(self) -> Mapping[str, Mapping[str, int]]:

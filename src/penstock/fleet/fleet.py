@@ -161,6 +161,7 @@ class Fleet(Book):
         for report in reports:
             if report.unit in self._units and report.unit not in self._restarting:
                 self._hear(report, now_s, notices)
+        self._give_up_wishes(now_s, notices)
         self._find_hung(now_s, notices)
         return notices
 
@@ -286,35 +287,35 @@ class Fleet(Book):
     def _lose_instances(self, host: Host, now_s: float, notices: list[str]) -> None:
         """What was on a host that is no more: what retired is gone, the rest goes where there is room."""
         for instance in [i for i in self._instances.values() if i.host == host.id]:
-            if instance.state is _RETIRING:
+            self._lose(instance, host.id, now_s, notices)
+
+    def _lose(self, instance: Instance, host: str, now_s: float, notices: list[str]) -> None:
+        if instance.state is _RETIRING:
+            self._end(instance, InstanceState.STOPPED)
+            return
+        # Not to be waited for on this host: the room on the others is looked at without it.
+        self._set(replace(instance, host=None))
+        place = self._place_for(instance, host)
+        if place is None:
+            self._end(instance, InstanceState.FAILED)
+            notices.append(f"{instance.id} was lost with host {host}: no room elsewhere")
+        else:
+            self._set(lost(instance, now_s, place))
+            notices.append(f"{instance.id} was lost with host {host}; it is asked for on {place}")
+
+    def _give_up_wishes(self, now_s: float, notices: list[str]) -> None:
+        """What does not serve yet on a host that its provider takes away never will: it is not waited for."""
+        taken = {
+            h.id for h in self._hosts.values() if h.taken_s is not None and h.state is HostState.DRAINING
+        }
+        if not taken:
+            return
+        replaced = {i.replaces for i in self._instances.values()}
+        for instance in [i for i in self._instances.values() if i.state is _REQUESTED and i.host in taken]:
+            if instance.id in replaced:
                 self._end(instance, InstanceState.STOPPED)
-                continue
-            # Not to be waited for on this host: the room on the others is looked at without it.
-            self._set(replace(instance, host=None))
-            place = self._place_for(instance, host.id)
-            if place is None:
-                self._end(instance, InstanceState.FAILED)
-                notices.append(f"{instance.id} was lost with host {host.id}: no room elsewhere")
             else:
-                self._set(lost(instance, now_s, place))
-                notices.append(f"{instance.id} was lost with host {host.id}; it is asked for on {place}")
-
-    def _place_for(self, instance: Instance, lost: str) -> str | None:
-        allowed = {site.name for site in self.topology.sites_of(instance.unit)}
-        for name, room in self.deployment().room.items():
-            if name == lost or self._hosts[name].site not in allowed:
-                continue
-            if room.holds(instance.cores, instance.memory_mib):
-                return name
-        return None
-
-    def _no_place(self, host: str | None) -> str | None:
-        if host is None:
-            return None
-        known = self._hosts.get(host)
-        if known is None:
-            return f"host {host} does not exist"
-        return None if known.state in HOST_TAKES else f"host {host} takes no instances: it is {known.state}"
+                self._lose(instance, str(instance.host), now_s, notices)
 
     # -- units and instances ---------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.fleet.deployment import (
-    HOST_TAKES,
     Deployment,
     Host,
     Instance,
@@ -52,7 +51,7 @@ class KeptTables:
         self._stale.clear()
         room = {}
         for name, host in hosts.items():
-            if host.state in HOST_TAKES:
+            if host.takes:
                 found = self._room.get(name)
                 if found is None:
                     found = self._room[name] = room_on(host, self._by_host.get(name, ()))

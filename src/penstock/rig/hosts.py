@@ -50,10 +50,12 @@ class SiteBox:
         self.name = name
         self.addresses = f"10.77.{number}.0/24"
         self.gateway = f"10.77.{number}.1"
+        self.mac = f"02:77:00:00:{number:02x}:01"
+        """Its own: a bridge without one takes a host's, and with that host's end no other host reaches it."""
         self._number = number
         setup = f"""
 ip link set lo up
-ip link add {BRIDGE} type bridge
+ip link add {BRIDGE} address {self.mac} type bridge
 ip addr add {self.gateway}/24 dev {BRIDGE}
 ip addr add {METADATA_ADDRESS}/32 dev {BRIDGE}
 ip link set {BRIDGE} up
