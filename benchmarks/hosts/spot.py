@@ -1,7 +1,7 @@
 """Spot hosts end to end: the cloud gives one notice in its metadata, and it is emptied and replaced in time.
 
 Two spot hosts are leased, because they are cheaper. One is told, as EC2 tells it, that it is taken away in
-two minutes; what looks at the metadata there lets its worker leave, and the fleet does the rest.
+two minutes, and so is the listing; the fleet starts another before that one goes.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def figures() -> list[Figure]:
                "yes", holds="takes it away" in said),
         Figure("… given back after notice", gone_s, f"before it is taken, {NOTICE_S:.0f} s",
                holds=gone_s < NOTICE_S, unit="s"),
-        Figure("… fewest instances that served meanwhile, of 2", min(least)),
-        Figure("… both served again after", again_s[0] if again_s else 0.0, unit="s"),
+        Figure("… fewest instances that served meanwhile, of 2", min(least), "2", holds=min(least) == 2),
+        Figure("… and after so long again as many as before", again_s[0] if again_s else 0.0, unit="s"),
         Figure("… instances left at the end", len(remains), "0", holds=not remains),
     ]  # fmt: skip
 

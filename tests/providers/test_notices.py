@@ -9,17 +9,25 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from penstock.providers.notices import CLOUDS, watch
+from penstock.providers.notices import CLOUDS, LAST_S, watch
 
 EVENT = '{"DocumentIncarnation": 2, "Events": [{"EventId": "x", "EventType": "%s"}]}'
 QUIET = {"aws": None, "azure": EVENT % "Reboot", "gcp": "FALSE"}
+
+
+def in_ec2s_words(taken_s: float) -> str:
+    at = datetime.fromtimestamp(taken_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f'{{"action": "terminate", "time": "{at}"}}'
+
+
 NOTICE = {
-    "aws": '{"action": "terminate", "time": "2026-11-17T12:00:00Z"}',
+    "aws": in_ec2s_words(1_700_000_000),
     "azure": EVENT % "Preempt",
     "gcp": "TRUE\n",
 }
@@ -76,9 +84,30 @@ def serving(cloud: str) -> Iterator[Metadata]:
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_host_is_taken_away_when_its_cloud_says_so_and_not_before(cloud: str) -> None:
     with serving(cloud) as metadata:
-        assert not CLOUDS[cloud](metadata.url)
+        assert CLOUDS[cloud](metadata.url) is None
         metadata.says = NOTICE[cloud]
-        assert CLOUDS[cloud](metadata.url)
+        assert CLOUDS[cloud](metadata.url) is not None
+
+
+def test_a_worker_with_long_notice_goes_on_until_shortly_before_its_end() -> None:
+    """EC2 tells whoever leases the host too: what is on it is moved while it still serves."""
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        with serving("aws") as metadata:
+            metadata.says = in_ec2s_words(time.time() + LAST_S + 60.0)
+            watching = threading.Thread(target=watch, args=("aws", worker.pid, metadata.url, 0.05))
+            watching.start()
+            deadline_s = time.monotonic() + 10
+            while metadata.asked < 5 and time.monotonic() < deadline_s:
+                time.sleep(0.02)
+            assert metadata.asked >= 5
+            assert worker.poll() is None
+            metadata.says = in_ec2s_words(time.time() + LAST_S - 1.0)
+            assert worker.wait(10) == -signal.SIGPWR
+            watching.join(10)
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from typing import Any
@@ -49,3 +50,18 @@ def test_the_front_gives_notice_where_it_is_told_to() -> None:
     front = Front(lambda environ, start: [], notices)
     front._told({"interrupt": {"i-7": 0.0}}, lambda *_: None)
     assert notices.due() == ["i-7"]
+
+
+def test_the_front_lists_who_was_given_notice_as_ec2_does() -> None:
+    notices = Notices()
+    front = Front(lambda environ, start: [], notices)
+    body = b"Action=DescribeSpotInstanceRequests&Version=2016-11-15"
+    environ = {"CONTENT_LENGTH": str(len(body)), "PATH_INFO": "/"}
+
+    def listed() -> str:
+        asked = {**environ, "wsgi.input": io.BytesIO(body)}
+        return b"".join(front(asked, lambda *_: None)).decode()
+
+    assert "<instanceId>" not in listed()
+    notices.give("i-7", 120.0)
+    assert "<instanceId>i-7</instanceId><status><code>marked-for-termination</code>" in listed()

@@ -1,4 +1,5 @@
-"""What stands in front of moto's EC2: client tokens that are honoured, and calls that go wrong on purpose.
+"""What stands in front of moto's EC2: client tokens that are honoured, notice that is listed, and calls that
+go wrong on purpose.
 
 A WSGI application around another one. `POST /rig/front` with a JSON says what goes wrong: `faults`, a list of
 what becomes of the next instances that are asked for, `away` for all calls, and `interrupt`, by instance the
@@ -15,11 +16,13 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from penstock.rig.metadata import Notices
+from penstock.rig.metadata import Notices, instant
 
 Start = Callable[..., Any]
 Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
+NOTICE_S = 120.0
+"""EC2 marks an instance so long before it takes it away."""
 FAULTS = {
     "quota": (400, "VcpuLimitExceeded", "You have requested more vCPU capacity than your current limit"),
     "capacity": (500, "InsufficientInstanceCapacity", "There is no capacity for the requested type"),
@@ -53,6 +56,8 @@ class Front:
         if self.away:
             return _error(start, 503, "Unavailable", "The service is unavailable.")
         asked = dict(parse_qsl(body.decode("latin-1")))
+        if asked.get("Action") == "DescribeSpotInstanceRequests":
+            return self._marked(start)
         if asked.get("Action") != "RunInstances":
             return self._behind(environ, start)
         with self._lock:
@@ -66,6 +71,19 @@ class Front:
             self._notices.give(instance, float(in_s))
         start("204 No Content", [])
         return []
+
+    def _marked(self, start: Start) -> Iterable[bytes]:
+        """Requests of instances that were given notice: all that is ever asked for of them."""
+        items = "".join(
+            f"<item><spotInstanceRequestId>sir-{escape(name)}</spotInstanceRequestId><instanceId>"
+            f"{escape(name)}</instanceId><status><code>marked-for-termination</code>"
+            f"<updateTime>{instant(taken_s - NOTICE_S)}</updateTime></status></item>"
+            for name, taken_s in self._notices.marked().items()
+        )
+        name = "DescribeSpotInstanceRequestsResponse"
+        answer = f"<{name}><spotInstanceRequestSet>{items}</spotInstanceRequestSet></{name}>".encode()
+        start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
 
     def _run_instances(self, environ: dict[str, Any], start: Start, asked: dict[str, str]) -> Iterable[bytes]:
         token = asked.get("ClientToken", "")

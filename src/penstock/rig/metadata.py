@@ -18,6 +18,11 @@ TOKEN_PATH = "/latest/api/token"
 NOTICE_PATH = "/latest/meta-data/spot/instance-action"
 
 
+def instant(at_s: float) -> str:
+    """A time as EC2 writes it."""
+    return datetime.fromtimestamp(at_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class Notices:
     """Which instances will be taken away, and when; a WSGI application that tells each of its own."""
 
@@ -36,6 +41,11 @@ class Notices:
         """Remember who asks from an address."""
         with self._lock:
             self._address[address] = instance
+
+    def marked(self) -> dict[str, float]:
+        """Instances that were given notice, and when they are taken away."""
+        with self._lock:
+            return dict(self._taken_s)
 
     def due(self) -> list[str]:
         """Instances whose time has come, each once."""
@@ -58,8 +68,7 @@ class Notices:
             with self._lock:
                 taken_s = self._taken_s.get(self._address.get(environ["REMOTE_ADDR"], ""))
             if taken_s is not None:
-                at = datetime.fromtimestamp(taken_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-                status, text = "200 OK", json.dumps({"action": "terminate", "time": at})
+                status, text = "200 OK", json.dumps({"action": "terminate", "time": instant(taken_s)})
         body = text.encode()
         start(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
         return [body]
