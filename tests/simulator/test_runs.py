@@ -458,3 +458,18 @@ def test_a_journal_that_holds_the_run_already_is_refused(tmp_path: Path) -> None
     simulate(at_once(), duration_s=30.0, journal=tmp_path / "j.db")
     with pytest.raises(JournalError, match="holds one; give the new run another file"):
         simulate(at_once(), duration_s=30.0, journal=tmp_path / "j.db")
+
+
+def test_hosts_that_are_taken_away_again_and_again_never_leave_a_unit_short(tmp_path: Path) -> None:
+    """The unit has all the instances it may have: each move needs a host beside the one that goes."""
+    spot = a_site(flavours=[a_flavour(cores=1.0, memory_mib=2048)], times={"taken_after_s": 1200.0})
+    topology = a_topology(
+        sites=[spot], policy=FIXED, initial_instances=2, min_instances=2, max_instances=2, per_s=1.0
+    )
+    with Journal(tmp_path / "journal.db", "t") as journal:
+        simulate(topology, SimulationSettings(), duration_s=7200.0, journal=journal)
+        serving = [row["running"] for row in journal.rows("observation")]
+        moved = [subject for _, kind, subject in actions_of(journal) if kind == "MigrateInstance"]
+    begun = serving.index(2)
+    assert min(serving[begun:]) == 2
+    assert len(moved) >= 5
