@@ -22,6 +22,7 @@ from penstock.fleet.actions import (
     described,
 )
 from penstock.fleet.deployment import Deployment, HostState
+from penstock.policies.planning import MOST_STARTS
 from penstock.policies.view import View
 from penstock.topology.model import Choice, LoopSettings, Topology, Unit
 from tests.builders import a_flavour, a_host, a_site, a_topology
@@ -58,6 +59,14 @@ def test_the_first_tick_brings_every_unit_to_its_initial_instances() -> None:
     assert {unit for unit, _ in loop.cluster.instances.values()} == {"a", "b"}
     assert list(loop.controller.state.ledger.leases) == ["c-h1"]
     assert loop.tick().outcomes == ()
+
+
+def test_more_than_a_decision_starts_goes_on_at_the_next_tick_and_not_at_the_next_decision() -> None:
+    wide = a_site(flavours=[a_flavour(cores=1000.0, memory_mib=1 << 24)])
+    many = 2 * MOST_STARTS + 7
+    loop = Loop(a_topology(sites=[wide], initial_instances=many, max_instances=many))
+    started = [kinds(loop.tick(wait_s=15.0)).count("StartInstance") for _ in range(4)]
+    assert started == [MOST_STARTS, MOST_STARTS, 7, 0]
 
 
 def test_units_of_one_policy_share_the_host_that_is_leased_for_one_of_them() -> None:

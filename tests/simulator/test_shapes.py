@@ -113,7 +113,8 @@ def test_the_guards_refuse_slots_beyond_the_bound_or_the_host() -> None:
     topology = shaped(8)
     view = a_view(topology)
     name = view.instances("a")[0].id
-    told = [v.refused for v in guard((("p", ResizeInstance(name, "a", n, "")) for n in (4, 5, 9)), view)]  # type: ignore[arg-type]
+    wishes = tuple(("p", ResizeInstance(name, "a", n, "")) for n in (4, 5, 9))
+    told = [v.refused for v in guard(wishes, view)]
     assert told[0] is None
     assert "no room" in str(told[1])
     assert "from 1 to 8" in str(told[2])

@@ -7,10 +7,12 @@ heard is simply said again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.controller.guards import Verdict
 from penstock.errors import ClusterError
-from penstock.fleet.actions import LeaseHost, ReleaseHost, StartInstance
+from penstock.fleet.actions import LeaseHost, ReleaseHost, StartInstance, described
 from penstock.fleet.fleet import Fleet
 from penstock.fleet.limits import Orders
 from penstock.fleet.ports import Ground, Submission
@@ -54,3 +56,16 @@ def carry_out(orders: Orders, fleet: Fleet, ground: Ground, now_s: float) -> Ena
     for unit in orders.tell:
         ground.plane.tell(unit, fleet.wanted(unit), now_s)
     return enacted
+
+
+def log(now_s: float, verdicts: Sequence[Verdict]) -> None:
+    """Write what was decided and what the guards said into the log, in words."""
+    if not LOG.isEnabledFor(logging.INFO):
+        return
+    for verdict in verdicts:
+        if not verdict.action.changes:
+            LOG.debug("%.0f s hold %s: %s", now_s, verdict.action.unit, verdict.action.reason)
+        elif verdict.refused is None:
+            LOG.info("%.0f s %s", now_s, described(verdict.action))
+        else:
+            LOG.info("%.0f s refused (%s): %s", now_s, verdict.refused, described(verdict.action))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
 from penstock.controller.deciding import after, asked_for, housekeeping, keeping, policy_groups, room_for
-from penstock.controller.enacting import carry_out
+from penstock.controller.enacting import carry_out, log
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
 from penstock.controller.journal import END_OF_RUN, MODE, Recorder, Restored, TickRecord
@@ -23,7 +23,7 @@ from penstock.controller.paying import Paying
 from penstock.controller.releasing import late_drains
 from penstock.controller.state import WINDOW, State
 from penstock.errors import FencedError, JournalUnavailableError
-from penstock.fleet.actions import Action, ReleaseHost, described
+from penstock.fleet.actions import Action, ReleaseHost
 from penstock.fleet.deployment import Deployment, HostState
 from penstock.fleet.fleet import Fleet
 from penstock.fleet.keeping import life_of, living_of
@@ -31,6 +31,7 @@ from penstock.fleet.limits import Limits, Orders
 from penstock.fleet.ports import Ground, UnitReport
 from penstock.infrastructure.leases import Charge
 from penstock.monitoring.measurements import Measurement, Signal
+from penstock.policies.planning import MOST_STARTS
 from penstock.policies.view import View
 from penstock.topology.model import Topology
 
@@ -96,6 +97,8 @@ class Controller:
         self._budgeting = budgeting
         self._groups = policy_groups(topology)
         self._last_decided_s: float | None = None
+        self._rest_follows = False
+        """Whether more was to be started than one decision starts: the next turn decides again."""
         self.mode = self._mode_kept = Mode.of(topology)
         self._asked: list[Action] = []
         self._given_budgets: NewBudgets | None = None
@@ -163,6 +166,8 @@ class Controller:
             self._last_decided_s = now_s
         deployment = self.fleet.deployment()
         allowed = tuple(v.action for v in verdicts if v.refused is None and v.action.changes)
+        if decided:
+            self._rest_follows = len([action for action in allowed if action.starts]) >= MOST_STARTS
         refused = self._apply(allowed, now_s)
         charges += self.state.book([a for a in allowed if (a.kind, a.subject) not in refused], now_s)
         orders = self.fleet.orders(now_s)
@@ -170,7 +175,7 @@ class Controller:
         recorded = self._record(now_s, decided, deployment, signals, verdicts, charges, new_budgets, notices)
         outcomes = self._enact(orders, allowed, refused, now_s) if recorded else self._put_by(orders, allowed)
         self.paying.keep(self.fleet, now_s)
-        self._log(now_s, verdicts)
+        log(now_s, verdicts)
         return Tick(now_s, signals, deployment, verdicts, outcomes, tuple(notices))
 
     def run(
@@ -312,7 +317,7 @@ class Controller:
     def _is_time(self, now_s: float) -> bool:
         if self.mode is Mode.PAUSE:
             return False
-        if self._last_decided_s is None:
+        if self._last_decided_s is None or self._rest_follows:
             return True
         return now_s - self._last_decided_s >= self.topology.loop.provisioning_s - 1e-6
 
@@ -438,14 +443,3 @@ class Controller:
             # They are in the fleet already, which says what it wants until it is seen.
             LOG.info("resuming: %d actions may not have been enacted", len(restored.intended))
             self._journal.confirm(now_s, {})
-
-    def _log(self, now_s: float, verdicts: Sequence[Verdict]) -> None:
-        if not LOG.isEnabledFor(logging.INFO):
-            return
-        for verdict in verdicts:
-            if not verdict.action.changes:
-                LOG.debug("%.0f s hold %s: %s", now_s, verdict.action.unit, verdict.action.reason)
-            elif verdict.refused is None:
-                LOG.info("%.0f s %s", now_s, described(verdict.action))
-            else:
-                LOG.info("%.0f s refused (%s): %s", now_s, verdict.refused, described(verdict.action))

@@ -31,9 +31,9 @@ from penstock.infrastructure.placement import Room, flavour_to_lease
 from penstock.policies.view import View
 from penstock.quantities import counted
 
-MOST_STARTS = 250
-"""So many instances are started by one decision. The rest is wanted still and planned at the next one: a
-turn of the loop stays short however many hosts are asked for, and no cloud gives them faster."""
+MOST_STARTS = 100
+"""So many instances are started by one decision. The rest is wanted still and planned at the next turn: each
+stays short however many hosts are asked for, and no cloud gives them faster."""
 
 HostChooser = Callable[["Plan", str, tuple[str, ...]], str | None]
 """Picks one of the candidate hosts for an instance of a unit, or None to take none of them."""
