@@ -8,6 +8,7 @@ Where executors cannot be changed it decides and records all the same, and says 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
 import tempfile
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("penstock.attach")
 
 SITE = "spark"
+GIVE_BACK_S = 120.0
+"""How long the end of a program may wait until leased hosts are given back."""
 LOOK_AFTER_S = 1.0
 """How often it is looked whether the session was stopped."""
 
@@ -101,6 +104,9 @@ class Attached:
     def start(self) -> None:
         """Start the loop in its own thread."""
         self._thread.start()
+        if self._provider is not None:
+            # A program that just ends must not leave hosts behind.
+            atexit.register(self.stop, GIVE_BACK_S)
 
     def status(self) -> Status:
         """What the job is doing, as of the last tick; never blocks."""
