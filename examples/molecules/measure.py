@@ -27,7 +27,9 @@ from penstock.channels.batches import publish
 from penstock.channels.feeder import as_text
 from penstock.runs.assembly import load as load_file
 from penstock.spark.settings import end_session, start_session
+from penstock.spark.unit.driver import unit_settings
 from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.pieces import PIECES, pieces
 from penstock.spark.unit.plan import generated_sources
 from penstock.spark.unit.query import UnitQuery
 from penstock.topology.model import Topology
@@ -55,7 +57,11 @@ def main(file: Path) -> None:
             print(f"{atoms} atoms: a source sends {sent:.0f} blocks a second", flush=True)
             found.append({"atoms": atoms, "by": frames.by, "source_per_s": round(sent, 1)})
         for slots in (1, 2):
-            spark = start_session("molecules-measure", f"local[{slots}]", log_level="ERROR")
+            # As a unit's driver starts it, with tasks for the slots there are.
+            settings = unit_settings(topology, topology.units[0].name, {PIECES: pieces(1, slots)})
+            spark = start_session(
+                "molecules-measure", f"local[{slots}]", settings=settings, log_level="ERROR"
+            )
             for size, frames in zip(found, recordings.values(), strict=True):
                 folders = RunFolders(Path(place) / f"{size['atoms']}-{slots}")
                 _lay(folders, topology, frames)

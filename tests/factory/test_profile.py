@@ -20,7 +20,9 @@ from penstock.runs.profile import (
 )
 from penstock.simulator import simulate
 from penstock.topology.file import load_topology
-from penstock.topology.model import Service, Topology
+from penstock.topology.model import Choice, LoopSettings, Service, Source, Topology, Unit
+from penstock.workload.registry import make_workload
+from tests.builders import a_flavour, a_site, a_topology, an_operator
 
 TOPOLOGY = Path(__file__).resolve().parents[2] / "examples" / "factory" / "factory.yaml"
 
@@ -72,9 +74,9 @@ def test_places_keep_an_instances_capacity_and_a_records_duration() -> None:
 
     read = twin.unit_by_name["read"]
     operator = twin.operator_by_name["parse_and_distribute"]
-    assert read.slots == 20
-    assert operator.service_time.mean_s == 2.0
-    assert read.slots / operator.service_time.mean_s == pytest.approx(1 / 0.1)
+    assert read.places == 20
+    assert operator.service_time.mean_s == 0.1
+    assert (read.slots, read.max_slots) == (topology.unit_by_name["read"].slots, None)
     assert twin.unit_cores("read") == pytest.approx(topology.unit_cores("read"))
     assert twin.unit_by_name["analyse"] == topology.unit_by_name["analyse"], "not measured, not changed"
 
@@ -86,7 +88,7 @@ def test_a_unit_of_several_operators_is_booked_where_records_enter_it() -> None:
     twin = profiled(topology, a_profile(analyse=measured))
 
     services = {operator.name: operator.service_time.mean_s for operator in twin.operators}
-    assert services["monitor_temperature"] == 1.0
+    assert services["monitor_temperature"] == 0.01
     assert services["calculate_oee"] < 1e-3
 
 
@@ -112,3 +114,42 @@ def test_the_journal_of_no_run_is_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigurationError, match="without a single tick"),
     ):
         measured_profile(a_run(), journal)
+
+
+@pytest.mark.parametrize("name", ["constant", "day_profile", "linear"])
+def test_the_load_of_a_twin_begins_when_the_sources_did_and_ends_when_they_stopped(name: str) -> None:
+    parameters = {
+        "constant": {"level_per_s": 20.0},
+        "day_profile": {"day_s": 50.0},
+        "linear": {"over_s": 60.0},
+    }
+    topology = load_topology(TOPOLOGY)
+    loaded = replace(
+        topology, sources=tuple(replace(s, workload=Choice(name, parameters[name])) for s in topology.sources)
+    )
+    delayed = with_delay(loaded, 30.5, 150.0, feed_s=60.0)
+    for source, before in zip(delayed.sources, loaded.sources, strict=True):
+        assert source.workload is not None
+        assert before.workload is not None
+        late, early = make_workload(source.workload).curve, make_workload(before.workload).curve
+        assert late.records(30.0) == 0.0
+        assert late.records(150.0) == pytest.approx(early.records(60.0))
+        assert late.records(92.0) == pytest.approx(early.records(60.0))
+
+
+def test_a_twin_grows_in_place_by_slots_of_as_many_places_as_the_others() -> None:
+    topology = a_topology(
+        operators=[an_operator("a", service_s=1.0, memory_mib=256)],
+        sources=[Source("s", workload=Choice("constant", {"level_per_s": 15.0}))],
+        units=[Unit("a", ("a",), max_slots=2, max_instances=1, policy=Choice("levels"))],
+        sites=[a_site(flavours=[a_flavour(cores=2.0, memory_mib=1024)])],
+        loop=LoopSettings(3.0, 6.0),
+    )
+    measured = Profile("t", {"a": UnitProfile(100, 0.1, 2.0, 0.1)}, 2.0, 2.0, 5.0, 240.0)
+    with Journal("sqlite://", topology.name, buffered=True) as journal:
+        simulate(profiled(topology, measured), duration_s=240.0, journal=journal)
+        rows = journal.rows("observation", ("processed", "interval_s", "service_s", "waiting"))
+        kinds = [row["kind"] for row in journal.rows("action") if row["status"] == "enacted"]
+    assert kinds.count("ResizeInstance") == 1
+    assert rows[-1]["service_s"] == pytest.approx(0.1, rel=0.2)
+    assert rows[-1]["waiting"] < 15 * 6, "two slots of 10 records a second carry 15"

@@ -29,15 +29,24 @@ def shaped(most: int = 4, cores: float = 4.0, memory_mib: int = 8192) -> Topolog
     return a_topology(units=[Unit("a", ("a",), max_slots=most, slot_memory_mib=64)], sites=sites)
 
 
-def seen(topology: Topology, *rates: float, health: float = 1.0, cpu: float = 0.8, **changes: Any) -> View:
-    """A view in which these loads were observed, the newest last."""
+def seen(
+    topology: Topology,
+    *rates: float,
+    health: float = 1.0,
+    cpu: float = 0.8,
+    measured: dict[str, Any] | None = None,
+    **changes: Any,
+) -> View:
+    """A view in which these loads were observed, the newest last; what was not executed waits."""
     view = a_view(topology, queue=None, **changes)
+    left = round(sum(rates) * 15 * (1 - health))
     signals = tuple(
         a_signal(
             at_s=NOW_S - 15.0 * (len(rates) - 1 - k),
             arrived=round(rate * 15),
             processed=round(rate * 15 * health),
             cpu_ratio=cpu,
+            **{"queue": left, **(measured or {})},
         )
         for k, rate in enumerate(rates)
     )
@@ -73,6 +82,28 @@ def test_a_healthy_unit_is_left_alone_and_an_idle_one_gives_up_what_came_last() 
     idle = seen(topology, 5, 5, 5, cpu=0.1, on={"h1": ["a"], "h2": ["a"]})
     stopped = [a for a in Levels(keep_paid=False).decide(idle) if isinstance(a, StopInstance)]
     assert [a.instance for a in stopped] == ["a-h2-1"]
+
+
+def test_a_unit_that_has_finished_nothing_yet_is_waited_for() -> None:
+    actions = Levels().decide(seen(shaped(), 50, 50, 50, health=0.0))
+    assert kinds(actions) == []
+    assert [a.reason for a in actions] == ["nothing is finished yet"]
+
+
+def test_what_the_next_micro_batch_takes_is_no_congestion() -> None:
+    # Micro-batches of 450 records, each observed when it is done: three in the time in which 3.5 came.
+    taken = {"in_service": 450, "queue": 300}
+    assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=taken))) == []
+    more = {"in_service": 450, "queue": 900}
+    assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=more))) == ["ResizeInstance"]
+
+
+def test_slots_that_wait_for_a_service_are_busy_though_they_use_no_cpu() -> None:
+    waits = {"service_s": 0.03}
+    two = seen(shaped(1), 50, 50, 50, cpu=0.02, on={"h1": ["a", "a"]}, measured=waits)
+    assert kinds(Levels(keep_paid=False).decide(two)) == []
+    free = seen(shaped(1), 50, 50, 50, cpu=0.02, on={"h1": ["a", "a"]}, measured={"service_s": 0.003})
+    assert kinds(Levels(keep_paid=False).decide(free)) == ["StopInstance"]
 
 
 def test_nothing_is_concluded_from_what_was_seen_before_the_last_change() -> None:

@@ -9,11 +9,14 @@ from typer.testing import CliRunner
 
 from penstock.cli.benchmark import benchmark_page
 from penstock.cli.main import app
+from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
 from penstock.levels.configuration import ConfigurationMap
-from penstock.studies.benchmark import Plan, benchmark_simulated, held
+from penstock.simulator import SimulationSettings, simulate
+from penstock.studies.benchmark import Plan, benchmark_simulated, found_in, held, staircase
+from penstock.studies.layouts import Record
 from penstock.topology.file import dump_topology
-from penstock.topology.model import LoopSettings, Topology, Unit
+from penstock.topology.model import Choice, LoopSettings, Topology, Unit
 from tests.builders import a_flavour, a_site, a_topology, an_operator
 
 
@@ -58,6 +61,18 @@ def test_the_command_leaves_map_and_page(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     assert "40 – 80" in ran.output
     assert ConfigurationMap.read(tmp_path / "map.yaml").most_per_s == 80.0
+
+
+def test_a_load_that_the_sources_did_not_send_has_no_configuration() -> None:
+    topology = two_cores()
+    plan = Plan(10, 20, 10, 200.0)
+    sent = staircase(topology, plan, Choice("levels"))
+    with Journal("sqlite://", topology.name, buffered=True) as journal:
+        simulate(sent, SimulationSettings(), duration_s=400.0, journal=journal)
+        # The same run, had the second load been 30 a second.
+        found = found_in(Record(sent, journal), Plan(10, 30, 20, 200.0), 0.0, "spark")
+    assert found.map.most_per_s == 10.0
+    assert "the sources sent 20/s of 30/s" in found.map.ended
 
 
 def test_a_map_without_sense_is_refused() -> None:

@@ -43,6 +43,7 @@ class ModelledGround:
         return 3.0
 
     def host(self) -> float:
+        self.shape[0] += 1
         return 6.0
 
     def capacity(self, query: str, *, rows: int, span_s: float, partitions: int) -> Answer:
@@ -63,7 +64,10 @@ def test_the_study_finds_which_level_pays_and_what_it_costs() -> None:
     assert (slot.start_s, instance.start_s, host.start_s) == (0.1, 3.0, 6.0)
     assert found.cheapest_first() == ("slot", "instance", "host")
     assert any("1 partitions carry 0.50" in text for text in found.findings)
-    assert told[-1].startswith("6 of 6")
+    assert told[-1].startswith("8 of 8")
+    assert {(row.hosts, row.instances, row.slots) for row in rows} == {
+        (1, 1, 1), (1, 1, 2), (1, 1, 4), (1, 2, 1), (1, 2, 2), (2, 3, 1)
+    }  # fmt: skip
 
 
 def test_the_shipped_profile_says_what_was_measured() -> None:

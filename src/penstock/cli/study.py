@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,8 @@ from penstock.topology.file import load_topology
 
 ROWS = {"jvm": 60_000, "python": 30_000, "stateful": 120_000}
 """Records of a micro-batch of each query."""
+USUAL_CORES = 2
+LEVEL_COLUMNS = ("level", "effect", "beyond the cores", "memory MiB", "time to serve (s)")
 COLUMNS = (
     "query", "hosts", "instances", "slots", "partitions", "healthy up to /s", "memory MiB", "cores used",
 )  # fmt: skip
@@ -32,10 +35,16 @@ COLUMNS = (
 
 def study(
     what: Annotated[Literal["levels", "day"], typer.Argument(help="`levels` of this platform, or a `day`.")],
-    record: Annotated[
-        Path | None, typer.Argument(help="day: folder or journal of the run to learn from.")
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="levels: a topology file, for hosts like its own; day: folder or journal of a run."
+        ),
     ] = None,
-    cores: Annotated[int, typer.Option(help="levels: cores of a host.", min=1)] = 2,
+    cores: Annotated[
+        int | None,
+        typer.Option(help="levels: cores of a host; 2 where no file says it.", min=2),
+    ] = None,
     span: Annotated[str, typer.Option(help="levels: how long each shape is measured.")] = "4 s",
     query: Annotated[
         list[str] | None, typer.Option(help="levels: jvm, python or stateful; all by default.")
@@ -47,11 +56,23 @@ def study(
     """Measure slots, instances and hosts on Spark (`levels`), or learn a daily profile (`day`)."""
     console = open_console()
     if what == "day":
-        if record is None:
+        if file is None:
             raise ConfigurationError("expected the folder or the journal of a run: penstock study day FOLDER")
-        _day(console, record, read_span(length, "--length"), steps, new_folder(out, "study-day"))
+        _day(console, file, read_span(length, "--length"), steps, new_folder(out, "study-day"))
         return
+    cores = cores or (USUAL_CORES if file is None else _cores_of(file))
     _levels(console, cores, read_span(span, "--span"), tuple(query or ROWS), new_folder(out, "study-levels"))
+
+
+def _cores_of(file: Path) -> int:
+    """Whole cores of the smallest host of a topology: what fits there fits everywhere."""
+    flavours = [flavour for site in load_topology(file).sites for flavour in site.flavours]
+    if not flavours:
+        raise ConfigurationError(f"{file} has no hosts of its own; say --cores")
+    cores = int(min(flavour.cores for flavour in flavours))
+    if cores < USUAL_CORES:
+        raise ConfigurationError(f"a host of {file} has room for one slot alone; say --cores")
+    return cores
 
 
 def _day(console: Console, record: Path, day_s: float, steps: int, folder: Path) -> None:
@@ -84,31 +105,53 @@ def _levels(console: Console, cores: int, span_s: float, queries: tuple[str, ...
     platform = f"Spark standalone on one machine, hosts of {cores} cores"
     found = profile_of(platform, rows, times, plan, host_mib)
     file = found.write(folder / "platform.yaml")
-    table = Table(title=platform, title_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == "query" else "right")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in _cells(row)))
-    console.print(table)
+    shapes = [_cells(row) for row in rows]
+    levels = [
+        [name, f"{v.effect_ratio:.2f}", f"{v.beyond_cores_ratio:.2f}", v.memory_mib, f"{v.start_s:.2f}"]
+        for name, v in found.levels.items()
+    ]
+    for title, columns, cells in (
+        (platform, COLUMNS, shapes),
+        ("what one more of a level brings, and costs", LEVEL_COLUMNS, levels),
+    ):
+        table = Table(title=title, title_justify="left")
+        for place, name in enumerate(columns):
+            table.add_column(name, justify="right" if place else "left")
+        for given in cells:
+            table.add_row(*(str(cell) for cell in given))
+        console.print(table)
     for text in found.findings:
         console.print(f"- {text}", highlight=False, soft_wrap=True)
     page = Page("Levels of Spark", platform)
-    page.table("Shapes", COLUMNS, [_cells(row) for row in rows])
-    page.table(
-        "Levels",
-        ("level", "effect", "beyond the cores", "memory MiB", "time to serve (s)"),
-        [[n, v.effect_ratio, v.beyond_cores_ratio, v.memory_mib, v.start_s] for n, v in found.levels.items()],
-    )
-    figure = go.Figure()
-    for query in queries:
-        mine = [row for row in rows if row.query == query]
-        shapes = [f"{r.instances} × {r.slots}, {r.partitions} parts" for r in mine]
-        figure.add_bar(x=shapes, y=[row.healthy_per_s for row in mine], name=query)
-    figure.update_yaxes(title="records a second at health 0.9")
-    page.plot("Highest healthy load", figure, "Instances × slots on one host.")
+    page.table("Levels", LEVEL_COLUMNS, levels, " ".join(f"{text}." for text in found.findings))
+    page.table("Shapes", COLUMNS, shapes)
+    for title, what, value in PLOTS:
+        figure = go.Figure()
+        for query in queries:
+            mine = [row for row in rows if row.query == query]
+            figure.add_bar(x=[_shape(row) for row in mine], y=[value(row) for row in mine], name=query)
+        figure.update_yaxes(title=what)
+        page.plot(title, figure, "Hosts, instances × slots of each, partitions.")
     written = page.write(folder / "study.html")
     took_s = time.perf_counter() - began_s
-    console.print(f"{took_s:.0f} s; profile: {file}\nplot: {written}", soft_wrap=True, highlight=False)
+    console.print(
+        f"{took_s:.0f} s; profile: {file} (policy levels reads it: `platform: FILE`)\nplot: {written}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _shape(row: Found) -> str:
+    hosts = "" if row.hosts == 1 else f"{row.hosts} hosts, "
+    return f"{hosts}{row.instances} × {row.slots}, {row.partitions}"
+
+
+PLOTS: tuple[tuple[str, str, Callable[[Found], float]], ...] = (
+    ("Highest healthy load", "records a second at health 0.9", lambda row: row.healthy_per_s),
+    ("Memory", "MiB of all instances", lambda row: row.memory_mib),
+    ("CPU", "cores used by all instances", lambda row: row.cpu_cores),
+)
+"""Paper 002's Figures 3 to 5 for Spark: title, axis, and what is drawn."""
 
 
 def _cells(row: Found) -> list[object]:

@@ -17,6 +17,9 @@ from penstock.topology.model import Topology
 
 CONGESTED = 0.9
 """Paper 002, section 5.2: a unit whose health is below this needs more."""
+BATCHES = 1.5
+"""What waits beside a micro-batch has gathered since that began, and the next one takes it: up to about as
+many records as are in hand. More than this many times as many are a backlog."""
 PERIOD_S = 60.0
 """The period over which a unit's health is told."""
 
@@ -31,6 +34,14 @@ def health_over(measurements: Iterable[Measurement]) -> float | None:
     """The health over a period of several measurements; None where nothing came in."""
     found = [(m.processed, m.arrived) for m in measurements]
     return health(sum(done for done, _ in found), sum(came for _, came in found))
+
+
+def is_backlog(waiting: float, in_hand: float) -> bool:
+    """Whether more waits than the next micro-batch takes; `in_hand` is the most that was in service lately.
+
+    Over a few micro-batches health swings by one of them, and is below 1 for no other reason.
+    """
+    return waiting > BATCHES * in_hand
 
 
 def told_healths(observations: Iterable[Mapping[str, Any]]) -> list[float | None]:

@@ -18,7 +18,7 @@ from penstock.fleet.actions import Action
 from penstock.levels.configuration import Configuration, ConfigurationMap
 from penstock.levels.day import DailyLoad
 from penstock.levels.platform import PlatformProfile, default_profile
-from penstock.monitoring.health import CONGESTED, health_over
+from penstock.monitoring.health import CONGESTED, health_over, is_backlog
 from penstock.monitoring.measurements import Signal
 from penstock.policies.levels_moves import grow, paid_hosts, shrink, slots_of
 from penstock.policies.planning import Plan, right
@@ -182,6 +182,11 @@ class Levels:
                 plan.hold(unit, "what was asked for has not come yet")
                 grown = True
                 continue
+            if not any(s.measurement.processed for s in view.window(unit)):
+                # The first micro-batch starts Python and compiles: what waits for it says nothing, either.
+                plan.hold(unit, "nothing is finished yet")
+                grown = True
+                continue
             window = self._since_change(view, unit)
             health = health_over(s.measurement for s in window)
             if health is None or len(window) < self.observations:
@@ -189,7 +194,9 @@ class Levels:
                 grown = True
                 continue
             told = f"health {health:.2f}"
-            if health < self.least_health and not grown:
+            waiting = window[-1].measurement.waiting
+            behind = is_backlog(waiting, max(s.measurement.in_service for s in window))
+            if health < self.least_health and behind and not grown:
                 grown = True
                 busy = overloaded_hosts(view)
                 overloaded = {host for host, used in busy.items() if used > OVERLOADED}
@@ -198,10 +205,9 @@ class Levels:
                     grow(plan, unit, self.profile(), reason)
                 continue
             have = slots_of(plan, unit)
-            used = [s.cpu_ratio for s in window if s.cpu_ratio is not None]
+            used = [share for s in window if (share := _busy(s, have)) is not None]
             idle = len(used) >= self.observations and have > 1 and max(used) * have / (have - 1) < IDLE
-            healthy = health >= self.least_health and window[-1].measurement.waiting <= have
-            if idle and healthy:
+            if idle and health >= self.least_health and (waiting <= have or not behind):
                 reason = f"down: {told}, {max(used):.0%} used at most"
                 if shrink(plan, unit, 1, reason, self._kept(plan)):
                     continue
@@ -226,6 +232,17 @@ class Levels:
             known = deployment.hosts.get(host)
             if known is not None and known.up_s is not None and known.leased:
                 plan.release(host, "no instance is on it")
+
+
+def _busy(signal: Signal, slots: int) -> float | None:
+    """The share of its time that a unit's slots worked: by their CPU, or by the work on what came.
+
+    One that waits for a service uses no CPU, and its slots are busy all the same.
+    """
+    if signal.cpu_ratio is None:
+        return None
+    worked_s = signal.measurement.arrival_rate_per_s * (signal.measurement.service_s or 0.0)
+    return max(signal.cpu_ratio, worked_s / slots)
 
 
 def observed_loads(view: View, observations: int) -> list[float]:

@@ -3,8 +3,8 @@
 On Spark a record waits for its micro-batch and leaves with it: it takes long, although it costs little. One
 number cannot say both, so a profile has two for each unit: the time a slot works on a record (`service_s`,
 from which capacity follows) and the time a record takes where nothing waits (`duration_s`). The simulated
-twin gives each instance as many places as make both right: places = duration / service. Starting times of
-hosts and instances are measured too.
+twin gives each slot as many places as make both right: places = duration / service. Starting times of hosts
+and instances are measured too, and when the sources began.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
 from penstock.errors import ConfigurationError
 from penstock.runs.folder import RunFolder
 from penstock.runs.sources import Feed
 from penstock.simulator import SimulationSettings, simulate
-from penstock.topology.model import Choice, Operator, Service, Site, Topology, Unit
+from penstock.topology.model import Choice, Service, Site, Topology
+from penstock.workload.registry import make_workload
 
 PROFILE = "profile.json"
-MOST_PLACES = 4096
-"""Places an instance is given at most; fewer than duration / service make the twin slower than the run."""
+MOST_PLACES = 65_536
+"""Places a slot is given at most; fewer than duration / service make a record shorter than it was."""
 TINY_S = 1e-6
 """Service time of operators whose work is booked at the one before them."""
 LEAST_RECORDS = 5
@@ -47,7 +50,7 @@ class UnitProfile:
 
     @property
     def places(self) -> int:
-        """Records one instance works on at once in the simulated twin."""
+        """Records one slot has in hand at once in the simulated twin."""
         return max(1, min(MOST_PLACES, round(self.duration_s / max(self.service_s, TINY_S))))
 
 
@@ -65,6 +68,8 @@ class Profile:
     """From the first tick until the sources began; a run is charged for its hosts from the first tick on."""
     duration_s: float
     """From the first tick to the last."""
+    feed_s: float | None = None
+    """How long the sources sent; None means for one round of their load."""
 
     def write(self, file: Path) -> None:
         """Write the profile as JSON."""
@@ -91,10 +96,12 @@ def profile_of(folder: RunFolder) -> tuple[Topology, Profile]:
     topology = plan.read_topology()
     feed = Feed(plan.name, topology, folder.units)
     with folder.opened() as journal:
-        return topology, measured_profile(topology, journal, feed.started_s)
+        return topology, measured_profile(topology, journal, feed.started_s, plan.duration_s)
 
 
-def measured_profile(topology: Topology, journal: Journal, feed_started_s: float | None = None) -> Profile:
+def measured_profile(
+    topology: Topology, journal: Journal, feed_started_s: float | None = None, feed_s: float | None = None
+) -> Profile:
     """The profile of the run a journal tells of."""
     ticks = journal.rows("tick")
     rows = journal.rows("observation")
@@ -120,6 +127,7 @@ def measured_profile(topology: Topology, journal: Journal, feed_started_s: float
         instance_start_s=max(0.0, min(running_s, default=up_s) - up_s),
         feed_start_s=max(0.0, begin_s - first_s),
         duration_s=last_s - first_s,
+        feed_s=feed_s,
     )
 
 
@@ -152,18 +160,14 @@ def profiled(topology: Topology, profile: Profile) -> Topology:
         if found is None:
             units.append(unit)
             continue
-        units.append(replace(unit, slots=unit.slots * found.places))
+        units.append(replace(unit, places=found.places))
         for name in unit.operators:
-            operators[name] = _profiled_operator(topology, unit, operators[name], found)
+            enters = any(topology.unit_of.get(i) != unit.name for i in operators[name].inputs)
+            # The unit's whole work stands at the operators records enter it by.
+            work = Service(found.service_s, found.duration_cv) if enters else Service(TINY_S, 0.0)
+            operators[name] = replace(operators[name], service=work)
     sites = tuple(_profiled_site(site, profile) for site in topology.sites)
     return replace(topology, operators=tuple(operators.values()), units=tuple(units), sites=sites)
-
-
-def _profiled_operator(topology: Topology, unit: Unit, operator: Operator, found: UnitProfile) -> Operator:
-    """The unit's whole time stands at the operators records enter it by; places share an instance's cores."""
-    enters = any(topology.unit_of.get(name) != unit.name for name in operator.inputs)
-    service = Service(found.duration_s, found.duration_cv) if enters else Service(TINY_S, 0.0)
-    return replace(operator, service=service, cores=operator.cores / found.places)
 
 
 def _profiled_site(site: Site, profile: Profile) -> Site:
@@ -180,19 +184,22 @@ def _profiled_site(site: Site, profile: Profile) -> Site:
     return replace(site, provider=provider)
 
 
-def with_delay(topology: Topology, delay_s: float, duration_s: float) -> Topology:
-    """The topology with every stepwise load starting later, and over after one round, as a real run's is."""
+def with_delay(
+    topology: Topology, delay_s: float, duration_s: float, feed_s: float | None = None
+) -> Topology:
+    """The topology with every load starting later, and over when the sources stopped, as in a real run.
+
+    Where that is not known it is over after one round.
+    """
 
     def delayed(workload: Choice | None) -> Choice | None:
-        if workload is None or workload.name != "stepwise":
-            return workload
-        levels, hold_s = workload.parameters["levels_per_s"], float(workload.parameters["hold_s"])
-        total_s = len(levels) * hold_s
-        rates = [
-            float(levels[int((second - delay_s) // hold_s)]) if delay_s <= second < delay_s + total_s else 0.0
-            for second in range(math.ceil(max(duration_s, delay_s + total_s)) + 1)
-        ]
-        return Choice("stepwise", {"levels_per_s": tuple(rates), "hold_s": 1.0})
+        if workload is None:
+            return None
+        curve = make_workload(workload).curve
+        length_s = curve.length_s if feed_s is None else feed_s
+        edges_s = np.arange(math.ceil(max(duration_s, delay_s + min(length_s, duration_s))) + 2.0)
+        came = curve.records(np.clip(edges_s - delay_s, 0.0, length_s))
+        return Choice("stepwise", {"levels_per_s": tuple(np.diff(came).tolist()), "hold_s": 1.0})
 
     sources = tuple(replace(source, workload=delayed(source.workload)) for source in topology.sources)
     return replace(topology, sources=sources)
@@ -200,7 +207,7 @@ def with_delay(topology: Topology, delay_s: float, duration_s: float) -> Topolog
 
 def simulated_twin(topology: Topology, profile: Profile, seed: int = 1) -> RunResult:
     """The run a profile was measured in, simulated: the same load, policy and length."""
-    twin = with_delay(profiled(topology, profile), profile.feed_start_s, profile.duration_s)
+    twin = with_delay(profiled(topology, profile), profile.feed_start_s, profile.duration_s, profile.feed_s)
     # A place takes a record's whole duration, which varies with its wait. The work in it does not, and a
     # policy reckons with the work: one that saw it vary rescaled more often than the run did.
     settings = SimulationSettings(seed=seed, steady_service=True)

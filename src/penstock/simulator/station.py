@@ -6,6 +6,7 @@ Conservation is the invariant: every record that arrived waits, is in service, o
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,15 +75,17 @@ class Window(NamedTuple):
 class Station:
     """The first-in-first-out queue of one unit and the slots that serve it."""
 
-    def __init__(self, flow: Flow, slots: int, rng: np.random.Generator) -> None:
+    def __init__(self, flow: Flow, slots: int, rng: np.random.Generator, places: int = 1) -> None:
         self.flow = flow
         self.slots = slots
         """Slots of an instance, where it is not said otherwise."""
+        self.places = places
+        """Records a slot has in hand at once, each so many times as long as its work. A row each."""
         self.steady = False
         """Whether the work on a record is measured as its mean, not as that of the records just finished."""
         self.partitions: int | None = None
         """So many slots can get records at a time; any number where it is not said."""
-        self._work = [_Work(way, rng) for way in flow.ways]
+        self._work = [_Work(replace(way, mean_s=way.mean_s * places), rng) for way in flow.ways]
         self._head = 0
         self._tail = 0
         self._queue: Floats = np.empty((RECORD_ROWS, 1024))
@@ -113,7 +116,7 @@ class Station:
         self, instance: str, from_s: float, slowdown: float = 1.0, slots: int | None = None
     ) -> None:
         """Give the unit an instance, whose slots are usable from an instant on."""
-        fresh = _fresh(self.slots if slots is None else slots, from_s, slowdown)
+        fresh = _fresh((self.slots if slots is None else slots) * self.places, from_s, slowdown)
         self._slots = np.concatenate((self._slots, fresh), axis=1)
         self._owners.append(instance)
         self._begins = np.append(self._begins, self._slots.shape[1])
@@ -123,7 +126,7 @@ class Station:
         self._shed(instance)
         mine = self._slots_of(instance)
         opened = [index for index in range(mine.start, mine.stop) if self._slots[OPEN, index]]
-        more = slots - len(opened)
+        more = slots * self.places - len(opened)
         if more > 0:
             # An instance that still starts gets slots that open with its others.
             usable_s = max(from_s, float(self._slots[OPENED, mine.start]))
@@ -237,8 +240,9 @@ class Station:
         """A window as a measurement."""
         # What is not equal to itself is NaN.
         known: list[Any] = [None if value != value else value for value in window.statistics]
-        if self.steady and known[_SERVICE] is not None:
-            known[_SERVICE] = sum(way.mean_s for way in self.flow.ways) / len(self.flow.ways)
+        if known[_SERVICE] is not None:
+            steady_s = sum(way.mean_s for way in self.flow.ways) / len(self.flow.ways)
+            known[_SERVICE] = steady_s if self.steady else known[_SERVICE] / self.places
         values: list[Any] = [
             self.flow.unit, now_s, interval_s, window.arrived, window.done, emitted, window.waiting,
             window.in_service, *known, readings, window.on_time, _taken(self._came_from), _taken(emitted_by),
@@ -249,7 +253,7 @@ class Station:
 
     def _share_out(self, partitions: int, now_s: float) -> None:
         """Let the first open slots have a partition each; the others get no record while these are there."""
-        left = partitions
+        left = partitions * self.places
         for index in range(self._slots.shape[1]):
             if not self._slots[OPEN, index]:
                 continue

@@ -37,8 +37,9 @@ class Traffic:
         self._delay_s = delay_s
         flows, entries = flows_of(topology)
         self.stations = {
-            flow.unit: Station(flow, topology.unit_by_name[flow.unit].slots, np.random.default_rng(drawn))
+            flow.unit: Station(flow, unit.slots, np.random.default_rng(drawn), unit.places)
             for flow, drawn in zip(flows, services.spawn(len(flows)), strict=True)
+            for unit in (topology.unit_by_name[flow.unit],)
         }
         self._edges: dict[str, tuple[Edge, ...]] = {flow.unit: flow.edges for flow in flows}
         self._carry: dict[tuple[str, int], float] = {}

@@ -124,6 +124,9 @@ def found_in(record: Record, plan: Plan, start_s: float, ground: str) -> Benchma
         end_s = start_s + (number + 1) * plan.hold_s
         step = record.span(end_s - JUDGED * plan.hold_s, end_s)
         steps.append(step)
+        if step.load_per_s < plan.least_health * load:
+            ended = f"the sources sent {step.load_per_s:.4g}/s of {load:.4g}/s: it is they who are congested"
+            break
         if step.least_health < plan.least_health:
             slow = min((value, unit) for unit, value in step.health.items() if value is not None)
             ended = f"unit {slow[1]} has a health of {slow[0]:.2f} at {load:.4g}/s whatever it was given"

@@ -12,7 +12,7 @@ from penstock.fleet.deployment import INSTANCE_COUNTED, Instance
 from penstock.fleet.keeping import living_of
 from penstock.fleet.lives import Life
 from penstock.levels.configuration import HostLayout
-from penstock.monitoring.health import health
+from penstock.monitoring.health import health, is_backlog
 from penstock.policies.levels import entry_units
 from penstock.topology.model import Topology
 
@@ -50,7 +50,17 @@ class Record:
         self._entries = entry_units(topology)
         self._observations = journal.rows(
             "observation",
-            ("unit", "at_s", "interval_s", "arrived", "processed", "waiting", "cpu_ratio", "memory_ratio"),
+            (
+                "unit",
+                "at_s",
+                "interval_s",
+                "arrived",
+                "processed",
+                "waiting",
+                "in_service",
+                "cpu_ratio",
+                "memory_ratio",
+            ),
         )
         self._lives: list[tuple[float, str, Any]] = []
         for row in journal.rows("life"):
@@ -75,10 +85,7 @@ class Record:
             from_s,
             to_s,
             arriving,
-            {
-                unit: health(sum(row["processed"] for row in found), sum(row["arrived"] for row in found))
-                for unit, found in by_unit.items()
-            },
+            {unit: _health(found) for unit, found in by_unit.items()},
             {unit: _mean(found, "cpu_ratio") for unit, found in by_unit.items()},
             {unit: _mean(found, "memory_ratio") for unit, found in by_unit.items()},
             self.layout(to_s),
@@ -106,6 +113,15 @@ class Record:
             if since_s <= at_s + 1e-6 and isinstance(instance, Instance):
                 newest[name] = instance
         return sum(i.memory_mib for i in newest.values() if i.state in INSTANCE_COUNTED)
+
+
+def _health(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Executed over received; 1 where no more waits in the end than the next micro-batch takes."""
+    found = health(sum(row["processed"] for row in rows), sum(row["arrived"] for row in rows))
+    if found is None:
+        return None
+    in_hand = max(row["in_service"] or 0 for row in rows)
+    return found if is_backlog(rows[-1]["waiting"], in_hand) else 1.0
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:

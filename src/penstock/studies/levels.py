@@ -1,8 +1,8 @@
 """The study of a platform (paper 002, section 2.3): which level of container pays, and what each costs.
 
 One level is varied at a time: partitions (tasks), slots of an instance (threads), instances on one host
-(processes), hosts. For each the highest load at which health stays at 0.9 is what a query takes over 0.9.
-What is found becomes the platform's profile, which policies read.
+(processes), hosts; then slots and instances together. For each the highest load at which health stays at 0.9
+is what a query takes over 0.9. What is found becomes the platform's profile, which policies read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def study(ground: Ground, plan: Plan, say: Callable[[str], None]) -> tuple[list[
     rows: list[Found] = []
     times: dict[str, float] = {}
     usual = 8 if 8 in plan.partitions else max(plan.partitions)
-    steps = 4 + sum(number != usual for number in plan.partitions)
+    steps = 6 + sum(number != usual for number in plan.partitions)
     done = 0
 
     def look(hosts: int, instances: int, slots: int, partitions: int = usual) -> None:
@@ -118,8 +118,13 @@ def study(ground: Ground, plan: Plan, say: Callable[[str], None]) -> tuple[list[
     ground.slots(1)
     times[INSTANCE] = ground.instances(2)
     look(1, 2, 1)
-    ground.instances(plan.cores)
+    ground.slots(2)
+    look(1, 2, 2)
+    ground.slots(1)
+    full = max(2, plan.cores)
+    ground.instances(full)
     times[HOST] = ground.host()
+    look(2, full + 1, 1)
     return rows, times
 
 
@@ -156,16 +161,19 @@ def profile_of(
             round(max(full, gain(2, 1)), 3), instance + round(host_memory_mib), round(times[HOST], 2), 0.0
         ),
     }
-    return PlatformProfile(platform, levels, tuple(_findings(rows, plan, levels, usual)))
+    measured = {"host_alone_mib": round(host_memory_mib)}
+    return PlatformProfile(platform, levels, tuple(_findings(rows, plan, levels, usual)), measured)
 
 
 def _findings(rows: list[Found], plan: Plan, levels: Mapping[str, Level], usual: int) -> list[str]:
-    slot, instance = levels[SLOT], levels[INSTANCE]
+    slot, instance, host = (levels[name] for name in (SLOT, INSTANCE, HOST))
     found = [
         f"a second slot takes {slot.effect_ratio:.2f} of the first one's load for {slot.memory_mib} MiB and "
         f"{slot.start_s:g} s; a slot beyond the cores {slot.beyond_cores_ratio:.2f}",
         f"a second instance on a host takes {instance.effect_ratio:.2f} for {instance.memory_mib} MiB and "
         f"{instance.start_s:g} s",
+        f"a host with an instance takes {host.memory_mib} MiB and {host.start_s:g} s; on cores of its own it "
+        "brings what a slot or an instance with a core brings here",
     ]
     for partitions in plan.partitions:
         if partitions != usual:
@@ -175,9 +183,8 @@ def _findings(rows: list[Found], plan: Plan, levels: Mapping[str, Level], usual:
     return found
 
 
-def _row(rows: list[Found], query: str, instances: int, slots: int, partitions: int) -> Found:
+def _row(rows: list[Found], query: str, instances: int, slots: int, partitions: int, hosts: int = 1) -> Found:
+    wanted = (query, hosts, instances, slots, partitions)
     return next(
-        row
-        for row in rows
-        if (row.query, row.instances, row.slots, row.partitions) == (query, instances, slots, partitions)
+        row for row in rows if (row.query, row.hosts, row.instances, row.slots, row.partitions) == wanted
     )

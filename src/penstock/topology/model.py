@@ -126,6 +126,11 @@ class Unit:
     """The least time between the beginnings of two micro-batches; 0 means as soon as it can."""
     shards: int | None = None
     """Pieces its state is kept in: no more slots than these work on it. None means as many as Spark makes."""
+    places: int = 1
+    """Simulated: records a slot has in hand at once, as in a micro-batch, each so many times its work long.
+
+    A profile of a run sets it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

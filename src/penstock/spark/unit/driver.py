@@ -40,6 +40,7 @@ from penstock.spark.unit.faults import OperatorError, Skipped, Waiting, decide
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.heartbeat import HEARTBEAT_S, HeartbeatClient, SupersededError
 from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.pieces import PIECES, cut_into, pieces
 from penstock.spark.unit.preparing import await_turn, prepare
 from penstock.spark.unit.query import UnitQuery
 from penstock.spark.unit.specification import UnitSpecification
@@ -82,14 +83,13 @@ def unit_settings(topology: Topology, unit: str, user: Mapping[str, str]) -> dic
     found = topology.unit_by_name[unit]
     slots = max(1, found.slots)
     shape = executor_shape(topology, unit)
-    most_slots = found.max_instances * topology.most_slots(unit)
     settings = {
         "spark.task.cpus": str(max(1, shape.cores // slots)),
         # Parquet notes least and greatest value of these only: a batch's name says from when its records are.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Files are small: without a cost of opening each becomes a task, as long as slots may want one.
+        # Files are small: without a cost of opening they are put together until there are so many tasks.
         "spark.sql.files.openCostInBytes": "0",
-        "spark.sql.files.minPartitionNum": str(min(64, max(2, most_slots))),
+        PIECES: pieces(found.initial_instances, slots),
         # A backlog of many batch folders is listed by the driver, not by a Spark job.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # Executors are retired and lost on purpose here: that is no reason to fail a query.
@@ -284,7 +284,7 @@ class UnitDriver:
             # Asking Spark for executors waits for the master's answer, long where it hangs; reports do not.
             slots = ExecutorSlots(spark)
             executors.further_cores = slots.cores
-            threading.Thread(target=self._obey, args=(executors, slots), daemon=True).start()
+            threading.Thread(target=self._obey, args=(spark, executors, slots), daemon=True).start()
         cleaned_s = time.monotonic()
         while True:
             ended = self._ended.is_set()
@@ -320,7 +320,7 @@ class UnitDriver:
                 self._say(self._state, f"unit {self.unit}: {what}: {problem}")
             self._told[what] = problem
 
-    def _obey(self, executors: ExecutorControl, slots: ExecutorSlots) -> None:
+    def _obey(self, spark: SparkSession, executors: ExecutorControl, slots: ExecutorSlots) -> None:
         """Bring the executors to what is wanted, once a second; what fails is tried again."""
         while not self._ended.wait(HEARTBEAT_S):
             wanted = self._wanted
@@ -337,6 +337,9 @@ class UnitDriver:
                         executors.kill(hurried)
                 executors.tick()
                 self._resize(executors, slots)
+                if PIECES not in self.specification.settings:
+                    own = max(1, self.topology.unit_by_name[self.unit].slots)
+                    cut_into(spark, pieces(wanted.target, own, wanted.slots))
             except Exception as error:
                 if not self._ended.is_set():
                     LOG.warning("the executors could not be brought to what is wanted yet: %s", error)
