@@ -16,7 +16,7 @@ from penstock.report.moments import moments_of
 from penstock.report.run_report import write_run_report
 from penstock.runs.assembly import load
 from penstock.simulator import SimulationSettings, simulate
-from penstock.topology.model import Choice
+from penstock.topology.model import Choice, Unit
 from tests.builders import AT_ONCE, a_site, a_topology, an_operator
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
@@ -61,6 +61,19 @@ def test_a_unit_that_misses_is_not_outweighed_by_others(tmp_path: Path) -> None:
         first = words(write_run_report(tmp_path, topology, result, journal).read_text())[:300]
     assert result.units["quick"].compliance.ratio("real_time") > 0.9
     assert "Missed by slow: " in first
+
+
+def test_of_a_unit_of_several_operators_it_says_which_was_congested(tmp_path: Path) -> None:
+    topology = a_topology(
+        operators=[an_operator("slow", service_s=0.4), an_operator("behind", ("slow",), service_s=0.001)],
+        units=[Unit("both", ("slow", "behind"), policy=Choice("fixed", {"instances": 1}))],
+        sites=[a_site(times=AT_ONCE)],
+        per_s=5.0,
+    )
+    with Journal(tmp_path / "journal.db", topology.name) as journal:
+        result = simulate(topology, SimulationSettings(seed=1), duration_s=600, journal=journal)
+        told = words(write_run_report(tmp_path, topology, result, journal).read_text())
+    assert re.search(r"slow\s+both\s+0\.[45]\d\s+behind\s+both\s+1\.00", told)
 
 
 def test_it_stays_below_a_megabyte_with_four_hours_of_nine_units(report: str) -> None:

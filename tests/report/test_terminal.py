@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from penstock.controller.status import HostStatus, Status, UnitStatus
+from penstock.controller.status import HostStatus, SourceStatus, Status, UnitStatus
 from penstock.fleet.deployment import HostState
 from penstock.fleet.units import UnitState
 from penstock.monitoring import InstanceReading, Measurement
@@ -90,6 +90,16 @@ def test_a_health_that_is_not_known_yet_is_not_told_as_a_number() -> None:
     assert "0.25" in drawn(known, width=140)
     idle = replace(first, measurement=replace(MEASURED, arrived=0, waiting=0))
     assert "not yet" not in drawn(replace(STATUS, units=(idle,)), width=140)
+
+
+def test_the_congested_operator_of_several_is_named_and_so_is_a_slow_source() -> None:
+    fused = replace(STATUS.units[0], health=0.56, operator_health={"count": 0.56, "gather": 1.0})
+    slow = (SourceStatus("atoms", 0.7), SourceStatus("others", 1.0))
+    shown = drawn(replace(STATUS, units=(fused,), sources=slow), width=140)
+    assert "read: congested before count (0.56)" in shown
+    assert "source atoms emits 70% of what is due" in shown
+    assert "gather" not in shown
+    assert "others" not in shown
 
 
 def test_before_the_first_tick_it_says_what_it_waits_for() -> None:

@@ -13,7 +13,7 @@ from penstock.fleet.times import MeasuredTimes
 from penstock.forecasts.record import Load
 from penstock.forecasts.season import Season
 from penstock.infrastructure.leases import Lease
-from penstock.monitoring.health import health_over
+from penstock.monitoring.health import health_over, operator_health
 from penstock.monitoring.measurements import Signal
 from penstock.topology.model import Topology
 
@@ -104,6 +104,10 @@ class View:
     def health(self, unit: str, over_s: float = 60.0) -> float | None:
         """What the unit executed over what came to it in the last `over_s`; None where nothing is known."""
         return health_over(s.measurement for s in self.window(unit) if s.at_s > self.now_s - over_s)
+
+    def operator_health(self, unit: str, over_s: float = 60.0) -> Mapping[str, float | None]:
+        """The same for each operator of the unit."""
+        return operator_health(self.topology, unit, self.health(unit, over_s))
 
     def instances(self, unit: str) -> tuple[Instance, ...]:
         """The unit's instances that serve or will serve."""

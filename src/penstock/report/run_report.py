@@ -11,6 +11,7 @@ from typing import Any
 from penstock.controller.journal import Journal
 from penstock.controller.result import RunResult
 from penstock.fleet.actions import verb_of
+from penstock.monitoring.health import operator_health
 from penstock.monitoring.sla import LEVELS
 from penstock.quantities import format_duration
 from penstock.report.hints import KEPT_RATIO, hints
@@ -72,6 +73,7 @@ def write_run_report(
         "Over the last minute; below 0.9 a unit is congested. Not known until its first record is finished."
     )
     _lines(page, "Health", observations, "health", start_s, "executed / received", health)
+    _operators(page, topology, observations)
     _durations(page, topology, observations, start_s)
     _bill(page, ticks, start_s)
     _leases(page, journal, ticks, start_s)
@@ -283,6 +285,23 @@ def _compliance(page: Page, result: RunResult) -> None:
     )
     table = f'<table><thead><tr><th class="left">unit</th>{head}</tr></thead><tbody>{rows}</tbody></table>'
     page.html("Compliance", table, "Share of records within one, two and five times the SLO.")
+
+
+def _operators(
+    page: Page, topology: Topology, observations: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    """The lowest health of each operator, where a unit has several: which of them was congested."""
+    rows = []
+    for unit in topology.units:
+        known = [row["health"] for row in observations.get(unit.name, ()) if row["health"] is not None]
+        if len(unit.operators) > 1 and known:
+            found = operator_health(topology, unit.name, min(known))
+            rows += [[name, unit.name, "–" if low is None else f"{low:.2f}"] for name, low in found.items()]
+    if rows:
+        note = (
+            "Operators of a unit share its micro-batches: records wait before those that read from outside."
+        )
+        page.table("Operators", ["operator", "unit", "lowest health"], rows, note, left=2)
 
 
 def _units(page: Page, result: RunResult) -> None:

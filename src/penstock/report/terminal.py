@@ -63,6 +63,7 @@ class LiveView:
         if narrow:
             told = [(unit, unit.problem or unit.why) for unit in status.units]
             parts += [_one_line(f"  {unit.name}: {why}") for unit, why in told if why]
+        parts += [_one_line(f"  {text}") for text in congested(status)]
         parts.append(hosts_table(status, now_s))
         if self._footline is not None:
             parts.append(Text(self._footline()))
@@ -152,6 +153,19 @@ def _row(unit: UnitStatus) -> dict[str, str]:
             "CPU": "–" if unit.cpu_ratio is None else f"{unit.cpu_ratio:.0%}",
         }
     return row
+
+
+def congested(status: Status) -> list[str]:
+    """Which operator is congested in units of several, and which sources emit less than is due."""
+    told = [
+        f"{unit.name}: congested before {name} ({health:.2f})"
+        for unit in status.units
+        if len(unit.operator_health) > 1
+        for name, health in unit.operator_health.items()
+        if health is not None and health < CONGESTED
+    ]
+    slow = [s for s in status.sources if s.health is not None and s.health < CONGESTED]
+    return [*told, *(f"source {s.name} emits {s.health:.0%} of what is due" for s in slow)]
 
 
 def _one_line(text: str) -> Text:
