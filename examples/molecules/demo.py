@@ -25,7 +25,7 @@ import numpy as np
 import typer
 from atoms.analysis import counts, travelled
 from atoms.dynamics import BLOCK, VARIABLE, Recorded, record, write
-from atoms.injection import needed
+from atoms.injection import begun_gently, needed
 from atoms.picture import draw
 
 from penstock.channels.sinks import read_results
@@ -40,11 +40,14 @@ from penstock.runs.folder import RunFolder
 from penstock.runs.profile import PROFILE, deviations, profile_of, simulated_twin
 from penstock.runs.service import run_topology
 
+BEGIN_S = 30.0
+"""How long the load takes to rise to what it is."""
+
 
 def demo(
     atoms: Annotated[int, typer.Option(help="Atoms: 4 · n³, such as 4000, 32000 or 256000.")] = 4000,
     per_s: Annotated[float, typer.Option("--iterations", help="Iterations a second.")] = 5.0,
-    minutes: Annotated[float, typer.Option(help="How long they are streamed.")] = 1.0,
+    minutes: Annotated[float, typer.Option(help="How long they are streamed.")] = 2.0,
     policy: Annotated[str, typer.Option(help="Policy of every unit, such as levels or rate.")] = "levels",
     own: Annotated[bool, typer.Option("--own", help="Never use LAMMPS.")] = False,
     out: Annotated[Path, typer.Option(help="Where the run's folder is made.")] = Path("runs"),
@@ -66,6 +69,7 @@ def demo(
         highlight=False,
     )
     topology = needed(frames, per_s, lambda text: console.print(text, highlight=False))
+    topology = begun_gently(topology, BEGIN_S)
     if policy != topology.units[0].policy.name:
         topology = with_choices(topology, policy=read_choice(policy))
     watch = ProgressLines(console, duration_s)

@@ -18,7 +18,7 @@ from penstock.monitoring.health import CONGESTED
 from penstock.runs.assembly import load as load_file
 from penstock.runs.sources import LATE_S, Feed
 from penstock.spark.unit.folders import RunFolders
-from penstock.topology.model import Choice, Topology
+from penstock.topology.model import Choice, Source, Topology
 
 HERE = Path(__file__).resolve().parents[1]
 SPAN_S = 5.0
@@ -38,6 +38,18 @@ def spread_over(topology: Topology, sources: int, blocks_per_s: float) -> Topolo
         for operator in topology.operators
     )
     return replace(topology, sources=made, operators=operators)
+
+
+def begun_gently(topology: Topology, over_s: float) -> Topology:
+    """The same with a load that rises from nothing: units start Python and compile meanwhile."""
+
+    def rising(source: Source) -> Source:
+        assert source.workload is not None
+        level = source.workload.parameters["level_per_s"]
+        load = {"from_per_s": 0.0, "to_per_s": level, "over_s": over_s}
+        return replace(source, workload=Choice("linear", load))
+
+    return replace(topology, sources=tuple(rising(source) for source in topology.sources))
 
 
 def health_of(topology: Topology, span_s: float = SPAN_S) -> float:

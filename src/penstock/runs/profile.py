@@ -28,7 +28,7 @@ from penstock.topology.model import Choice, Service, Site, Topology
 from penstock.workload.registry import make_workload
 
 PROFILE = "profile.json"
-MOST_PLACES = 65_536
+MOST_PLACES = 16_384
 """Places a slot is given at most; fewer than duration / service make a record shorter than it was."""
 TINY_S = 1e-6
 """Service time of operators whose work is booked at the one before them."""
