@@ -154,6 +154,9 @@ UNIT_KEYS = (
     Key("channel", "channel", TEXT, "the channel its outgoing edges cross; by default the first"),
     Key("max_slots", "max_slots", WHOLE_OR_NONE, "an instance may grow in place to this many slots"),
     Key("slot_memory", "slot_memory_mib", MEMORY, "memory that each slot beyond `slots` adds"),
+    Key(
+        "places", "places", WHOLE, "simulated: records a slot has in hand at once, each so many times longer"
+    ),
     Key("trigger", "trigger_s", DURATION, "the least time from one micro-batch to the next; 0: at once"),
     Key(
         "shards",

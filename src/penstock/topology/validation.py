@@ -37,6 +37,7 @@ LONGEST_NAME = 64
 """Names become parts of folders, topics and addresses, which have limits of their own."""
 MOST_INSTANCES = 10_000
 MOST_SLOTS = 1_024
+MOST_PLACES = 65_536
 MOST_SHARDS = 10_000
 MOST_HOSTS = 100_000
 MOST_CORES = 100_000.0
@@ -278,6 +279,7 @@ class _Finder:
     def _bounds(self, path: Path, what: str, unit: Unit) -> None:
         within = self.findings.within
         within((*path, "slots"), f"{what}, slots", unit.slots, 1, MOST_SLOTS)
+        within((*path, "places"), f"{what}, places", unit.places, 1, MOST_PLACES)
         self.findings.not_negative((*path, "trigger"), f"{what}, trigger", unit.trigger_s, LONGEST_S)
         if unit.max_slots is not None:
             least = max(1, unit.slots)
