@@ -12,6 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +29,8 @@ from penstock.spark.settings import end_session, start_session
 QUERIES = ("jvm", "python", "stateful")
 """A query of Spark's own expressions, one with a Python function on Arrow batches, one that keeps state."""
 START_S = 60.0
+MEMORY_S = 0.5
+"""How often memory is read while a shape is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,13 @@ class SparkProbe:
             skipped = len(self._batches(running))
             cpu_s, began_s = self._cpu_s(), time.monotonic()
             enough = began_s + span_s
+            memory_mib: list[float] = []
 
             def done() -> bool:
+                memory_mib.append(self.memory_mib())
                 return time.monotonic() >= enough and len(self._batches(running)) > skipped
 
-            wait_until(done, START_S, poll_s=0.1)
+            wait_until(done, START_S, poll_s=MEMORY_S)
             took_s = time.monotonic() - began_s
             used = (self._cpu_s() - cpu_s) / took_s
             batches = self._batches(running)[skipped:]
@@ -153,7 +158,8 @@ class SparkProbe:
             raise ClusterError(f"the {query} query finished no batch within {START_S:.0f} s")
         work_s = sum(batch["durationMs"]["triggerExecution"] for batch in batches) / 1000
         records = sum(batch["numInputRows"] for batch in batches)
-        return Probe(records / max(work_s, 1e-9), self.memory_mib(), used)
+        # The median: while Java starts a Python it is there twice for a moment.
+        return Probe(records / max(work_s, 1e-9), median(memory_mib), used)
 
     def memory_mib(self) -> float:
         """Resident memory of all executors, with the Python processes behind them."""

@@ -103,10 +103,13 @@ def study(ground: Ground, plan: Plan, say: Callable[[str], None]) -> tuple[list[
                 Found(query, hosts, instances, slots, partitions, healthy, found.memory_mib, found.cpu_cores)
             )
 
-    for query in plan.queries:
-        # What runs first is compiled while it runs: it would make whatever comes after it look good.
-        say(f"0 of {steps} {query}: warming up")
-        ground.capacity(query, rows=plan.rows.get(query, 50_000), span_s=plan.span_s, partitions=usual)
+    def warm_up() -> None:
+        # What runs first in a process is compiled while it runs: whatever comes after it would look good.
+        for query in plan.queries:
+            say(f"{done} of {steps} {query}: warming up")
+            ground.capacity(query, rows=plan.rows.get(query, 50_000), span_s=plan.span_s, partitions=usual)
+
+    warm_up()
     look(1, 1, 1)
     times[SLOT] = ground.slots(2)
     look(1, 1, 2)
@@ -117,6 +120,7 @@ def study(ground: Ground, plan: Plan, say: Callable[[str], None]) -> tuple[list[
     look(1, 1, 2 * plan.cores)
     ground.slots(1)
     times[INSTANCE] = ground.instances(2)
+    warm_up()
     look(1, 2, 1)
     ground.slots(2)
     look(1, 2, 2)
@@ -124,6 +128,7 @@ def study(ground: Ground, plan: Plan, say: Callable[[str], None]) -> tuple[list[
     full = max(2, plan.cores)
     ground.instances(full)
     times[HOST] = ground.host()
+    warm_up()
     look(2, full + 1, 1)
     return rows, times
 
