@@ -92,10 +92,20 @@ def test_a_unit_that_has_finished_nothing_yet_is_waited_for() -> None:
 
 def test_what_the_next_micro_batch_takes_is_no_congestion() -> None:
     # Micro-batches of 450 records, each observed when it is done: three in the time in which 3.5 came.
-    taken = {"in_service": 450, "queue": 300}
+    taken = {"in_service": 450, "queue": 300, "service_s": 0.01}
     assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=taken))) == []
-    more = {"in_service": 450, "queue": 900}
+    more = taken | {"queue": 900}
     assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=more))) == ["ResizeInstance"]
+
+
+def test_more_work_than_slots_is_congestion_before_a_backlog_shows() -> None:
+    # Micro-batches grow with what waits, so that little seems to wait; a slot does 40 records a second of 50.
+    young = {"in_service": 450, "queue": 300, "service_s": 0.025}
+    assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=young))) == [
+        "ResizeInstance"
+    ]
+    enough = young | {"service_s": 0.019}
+    assert kinds(Levels().decide(seen(shaped(), 50, 50, 50, health=0.8, measured=enough))) == []
 
 
 def test_slots_that_wait_for_a_service_are_busy_though_they_use_no_cpu() -> None:

@@ -196,7 +196,10 @@ class Levels:
             told = f"health {health:.2f}"
             waiting = window[-1].measurement.waiting
             behind = is_backlog(waiting, max(s.measurement.in_service for s in window))
-            if health < self.least_health and behind and not grown:
+            have = slots_of(plan, unit)
+            # Micro-batches that still grow hide a backlog; that more work comes than slots do shows at once.
+            too_much = offered(window) * self.least_health > have
+            if health < self.least_health and (behind or too_much) and not grown:
                 grown = True
                 busy = overloaded_hosts(view)
                 overloaded = {host for host, used in busy.items() if used > OVERLOADED}
@@ -204,7 +207,6 @@ class Levels:
                 if not grow(plan, unit, self.profile(), reason, overloaded=overloaded, least_loaded=busy):
                     grow(plan, unit, self.profile(), reason)
                 continue
-            have = slots_of(plan, unit)
             used = [share for s in window if (share := _busy(s, have)) is not None]
             idle = len(used) >= self.observations and have > 1 and max(used) * have / (have - 1) < IDLE
             if idle and health >= self.least_health and (waiting <= have or not behind):
@@ -232,6 +234,16 @@ class Levels:
             known = deployment.hosts.get(host)
             if known is not None and known.up_s is not None and known.leased:
                 plan.release(host, "no instance is on it")
+
+
+def offered(window: Sequence[Signal]) -> float:
+    """The work that came in, in slots that it keeps busy; 0 where it is not known how long a record takes."""
+    timed = [s.measurement for s in window if s.measurement.service_s is not None]
+    done = sum(m.processed for m in timed)
+    if not done:
+        return 0.0
+    service_s = sum((m.service_s or 0.0) * m.processed for m in timed) / done
+    return service_s * sum(s.measurement.arrival_rate_per_s for s in window) / len(window)
 
 
 def _busy(signal: Signal, slots: int) -> float | None:
