@@ -254,7 +254,7 @@ def _busy(signal: Signal, slots: int) -> float | None:
     if signal.cpu_ratio is None:
         return None
     worked_s = signal.measurement.arrival_rate_per_s * (signal.measurement.service_s or 0.0)
-    return max(signal.cpu_ratio, worked_s / slots)
+    return max(signal.cpu_ratio, worked_s / max(1, slots))
 
 
 def observed_loads(view: View, observations: int) -> list[float]:
