@@ -129,7 +129,8 @@ def found_in(record: Record, plan: Plan, start_s: float, ground: str) -> Benchma
             break
         if step.least_health < plan.least_health:
             slow = min((value, unit) for unit, value in step.health.items() if value is not None)
-            ended = f"unit {slow[1]} has a health of {slow[0]:.2f} at {load:.4g}/s, {plan.hold_s:.0f} s after it began"
+            held_s = f"{plan.hold_s:.0f} s after that began"
+            ended = f"unit {slow[1]} has a health of {slow[0]:.2f} at {load:.4g}/s, {held_s}"
             break
         if found and found[-1].hosts == step.hosts:
             found[-1] = replace(found[-1], to_per_s=load)
