@@ -68,9 +68,9 @@ class Driven:
     """A controller that is ticked until something is so."""
 
     def __init__(
-        self, topology: Topology, cloud: FakeCloud, journal: Journal, provider: CloudProvider
+        self, topology: Topology, cloud: FakeCloud, journal: Journal, provider: CloudProvider, leaves: bool
     ) -> None:
-        plane = Leaving(["u"], provider)
+        plane = (Leaving if leaves else OnItsHosts)(["u"], provider)
         self.cloud, self.provider, self.clock = cloud, provider, WallClock()
         self.controller = Controller(topology, Ground(plane, {"c": provider}), self.clock, journal)
         self.watching = Watching(self.controller, "paid")
@@ -92,14 +92,14 @@ class Driven:
 
 
 @contextmanager
-def driven(folder: Path, topology: Topology, cloud: FakeCloud) -> Iterator[Driven]:
+def driven(folder: Path, topology: Topology, cloud: FakeCloud, leaves: bool = True) -> Iterator[Driven]:
     site = topology.sites[0]
     api = SimulatedCloudApi(cloud, "ours")
     provider = CloudProvider(site, api, Surroundings(owner="ours"), QUICK)
     journal = Journal(folder / "journal.db", "paid")
     journal.claim()
     try:
-        yield Driven(topology, cloud, journal, provider)
+        yield Driven(topology, cloud, journal, provider, leaves)
     finally:
         provider.close(0.0)
         journal.close()
@@ -139,6 +139,24 @@ def test_a_host_with_notice_makes_room_for_another_where_its_site_has_no_more(tm
         assert len(cloud.records) == 3
         run.controller.finish()
         assert cloud.living() == []
+
+
+def test_how_long_a_host_with_notice_has_left_is_told_anew_while_it_cannot_be_replaced(
+    tmp_path: Path,
+) -> None:
+    cloud = FakeCloud()
+    with driven(tmp_path, a_topology(replace(SITE, max_hosts=2)), cloud, leaves=False) as run:
+        run.until(lambda: len(run.running()) == 2)
+        cloud.gives_notice(sorted(run.running().values())[0], 60.0)
+        left: list[str] = []
+
+        def two() -> bool:
+            left.extend(text.rpartition(" in ")[2] for text in run.news if "takes it away in" in text)
+            return len(set(left)) >= 2
+
+        run.until(two)
+        assert len(run.running()) == 2, "what is on it goes on"
+        run.controller.finish()
 
 
 def test_a_flavour_that_cannot_be_had_is_replaced_by_another(tmp_path: Path) -> None:

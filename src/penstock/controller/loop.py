@@ -300,9 +300,11 @@ class Controller:
         asked, self._asked = self._asked, []
         view = self._view(now_s)
         verdicts = guard(asked_for(view, asked), view)
-        # A host that cannot go yet, because there is no room for what is on it, is asked for again.
+        # A host that cannot go yet, because there is no room for what is on it, is asked for again. One that
+        # its provider takes away is noticed again anyway.
         refused = {v.action.subject for v in verdicts if v.refused is not None and v.action in asked}
-        self._asked = [action for action in asked if action.subject in refused & set(view.deployment.hosts)]
+        stays = {name for name, host in view.deployment.hosts.items() if host.taken_s is None}
+        self._asked = [action for action in asked if action.subject in refused & stays]
         return verdicts
 
     def _apply(self, actions: Sequence[Action], now_s: float) -> dict[tuple[str, str], str]:
