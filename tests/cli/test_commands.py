@@ -95,6 +95,16 @@ def test_the_same_seed_gives_the_same_summary(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
 
 
+def test_a_run_is_told_another_policy_and_a_wrong_one_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    said = penstock("run", SMALLEST, "--policy", "threshhold", folder=tmp_path, expect=1)
+    assert 'unknown policy "threshhold"' in said
+    said = penstock("run", SMALLEST, "--policy", "levels:map=gone.yaml", folder=tmp_path, expect=1)
+    assert "gone.yaml" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_warm_start_begins_with_the_mean_instances_of_the_last_run(tmp_path: Path) -> None:
     from penstock.controller.journal import Journal
     from penstock.controller.warm_start import mean_instances

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.channels.registry import service_of
-from penstock.cli.choices import read_span
+from penstock.cli.choices import checked, read_choice, read_span
 from penstock.clock import WallClock
 from penstock.controller.result import RunResult
 from penstock.controller.status import Status
@@ -29,9 +29,10 @@ from penstock.quantities import counted, format_duration
 from penstock.report.hints import hints
 from penstock.report.run_report import write_run_report
 from penstock.report.terminal import LinePerTick, LiveView
-from penstock.runs.assembly import load
+from penstock.runs.assembly import load, with_choices
 from penstock.runs.folder import RunFolder
 from penstock.runs.in_one_session import LocalResult, run_locally
+from penstock.runs.known import known_names
 from penstock.runs.part import here
 from penstock.runs.run import require_runnable
 from penstock.runs.service import run_topology
@@ -63,6 +64,10 @@ def run(
     code: Annotated[
         Path | None, typer.Option(help="The folder of the functions; by default the file's own.")
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Policy for every unit, such as auto or levels:map=map.yaml.")
+    ] = None,
+    filter: Annotated[str | None, typer.Option(help="Filter for every unit, such as kalman.")] = None,
     warm_start: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +97,13 @@ def run(
     interrupt_on_signals()
     console = Console()
     topology = load(file)
+    if policy is not None or filter is not None:
+        chosen = with_choices(
+            topology,
+            policy=None if policy is None else read_choice(policy),
+            filter=None if filter is None else read_choice(filter),
+        )
+        topology = checked(chosen, known_names())
     if warm_start is not None:
         topology = warm_started(topology, warm_start, time.time())
     too_small = () if local else whole_cores(topology, everywhere=True)
