@@ -70,7 +70,7 @@ def test_a_host_has_an_address_processes_and_a_disk_of_its_own(rig: Rig, tmp_pat
 
 def test_a_site_is_reached_at_the_same_card_whoever_comes_and_goes(rig: Rig) -> None:
     """What is reached at a site's own address is its cloud; others' coming and going must not hide it."""
-    one, (gateway, _) = made(rig, "stays"), rig.gateway("a")
+    one, (gateway, _) = made(rig, "asks"), rig.gateway("a")
 
     def card() -> str:
         one.run("ip", "neigh", "flush", "all")
