@@ -75,8 +75,9 @@ def run(
     wrapper: Sequence[str] = (),
     submitted: Sequence[str] = (),
     journal: Path | None = None,
+    least: int = 1,
 ) -> Ran:
-    """Run a job until it has processed something.
+    """Run a job until it has processed so many records.
 
     Without the two lines (`attached` off), `wrapper` stands in front of it in Python's command line, or
     `submitted` in that of `spark-submit`.
@@ -106,7 +107,7 @@ def run(
         )
         try:
             deadline_s = time.monotonic() + LIMIT_S
-            while time.monotonic() < deadline_s and process.poll() is None and not processed(place):
+            while time.monotonic() < deadline_s and process.poll() is None and processed(place) < least:
                 time.sleep(0.3)
         finally:
             with contextlib.suppress(ProcessLookupError):
