@@ -154,6 +154,12 @@ def test_a_single_swing_changes_nothing(known: str) -> None:
     assert kinds(policy.decide(seen(shaped(), 60, 60, 130, 60, 60))) == []
 
 
+def test_a_count_that_swings_around_a_threshold_changes_nothing(known: str) -> None:
+    policy = Levels(map=known)
+    assert kinds(policy.decide(seen(shaped(), 100, 99.9, 100.3))) == []
+    assert kinds(policy.decide(seen(shaped(), 103, 103, 103))) == ["ResizeInstance"]
+
+
 def test_hosts_are_ordered_before_the_profile_rises(known: str, tmp_path: Path) -> None:
     day = DailyLoad((80.0, 500.0), day_s=2 * (NOW_S + 60.0))
     file = day.write(tmp_path / "day.yaml")

@@ -28,6 +28,8 @@ from penstock.topology.model import Topology
 
 OVERLOADED = 0.9
 """Paper 002: a host above this share of its CPU or memory takes nothing more."""
+SWING = 0.02
+"""With a map: a load this share above a configuration's is still its load: counts of an interval swing so."""
 IDLE = 0.6
 """Without a map, a slot goes where the others would be busy for less than this share of the time."""
 
@@ -111,7 +113,7 @@ class Levels:
                 calm, enough = max(calm, min(loads)), True
                 told = f"{expected:.4g}/s due now, {ahead:.4g}/s ahead, {loads[-1]:.4g}/s seen"
         growth, drain = self._catching_up(view)
-        more = 1.0 + self.spare_ratio
+        more = (1.0 + self.spare_ratio) / (1.0 + SWING)
         up = known.for_load(rising * more + growth)
         down = known.for_load(max(calm, rising) * more + drain)
         for unit in view.units:
