@@ -63,7 +63,7 @@ def test_the_study_finds_which_level_pays_and_what_it_costs() -> None:
     assert (slot.memory_mib, instance.memory_mib, host.memory_mib) == (50, 400, 615)
     assert (slot.start_s, instance.start_s, host.start_s) == (0.1, 3.0, 6.0)
     assert found.cheapest_first() == ("slot", "instance", "host")
-    assert any("1 partitions carry 0.50" in text for text in found.findings)
+    assert any("1 partition carries 0.50" in text for text in found.findings)
     assert told[-1].startswith("8 of 8")
     assert {(row.hosts, row.instances, row.slots) for row in rows} == {
         (1, 1, 1), (1, 1, 2), (1, 1, 4), (1, 2, 1), (1, 2, 2), (2, 3, 1)

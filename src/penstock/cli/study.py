@@ -123,7 +123,9 @@ def _levels(console: Console, cores: int, span_s: float, queries: tuple[str, ...
     for text in found.findings:
         console.print(f"- {text}", highlight=False, soft_wrap=True)
     page = Page("Levels of Spark", platform)
-    page.table("Levels", LEVEL_COLUMNS, levels, " ".join(f"{text}." for text in found.findings))
+    page.table(
+        "Levels", LEVEL_COLUMNS, levels, " ".join(f"{text[0].upper()}{text[1:]}." for text in found.findings)
+    )
     page.table("Shapes", COLUMNS, shapes)
     for title, what, value in PLOTS:
         figure = go.Figure()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from penstock.levels.platform import HOST, INSTANCE, SLOT, Level, PlatformProfile
 from penstock.monitoring.health import CONGESTED
+from penstock.quantities import counted
 
 
 class Measured(Protocol):
@@ -184,7 +185,10 @@ def _findings(rows: list[Found], plan: Plan, levels: Mapping[str, Level], usual:
         if partitions != usual:
             two = [(_row(rows, q, 1, 2, partitions), _row(rows, q, 1, 2, usual)) for q in plan.queries]
             share = sum(some.healthy_per_s / most.healthy_per_s for some, most in two) / len(two)
-            found.append(f"{partitions} partitions carry {share:.2f} of what {usual} carry in two slots")
+            does = "carries" if partitions == 1 else "carry"
+            found.append(
+                f"{counted(partitions, 'partition')} {does} {share:.2f} of what {usual} carry in two slots"
+            )
     return found
 
 
