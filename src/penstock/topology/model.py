@@ -127,10 +127,7 @@ class Unit:
     shards: int | None = None
     """Pieces its state is kept in: no more slots than these work on it. None means as many as Spark makes."""
     places: int = 1
-    """Simulated: records a slot has in hand at once, as in a micro-batch, each so many times its work long.
-
-    A profile of a run sets it.
-    """
+    """Simulated, by a run's profile: records a slot has in hand at once, each so many times its work long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,8 +414,6 @@ class Topology:
     def slots_of(self, unit: str, cores: float) -> int:
         """The slots of an instance of the unit that has so many cores."""
         shape = self.unit_shape(unit)
-        if cores == shape.cores:
-            return shape.slots
         return max(1, round(cores * shape.slots / shape.cores)) if shape.cores > 0 else shape.slots
 
     def most_slots(self, unit: str) -> int:
