@@ -18,7 +18,6 @@ from penstock.controller.journal.migrations import VERSION
 from penstock.controller.journal.retention import KEPT, Trimmed
 from penstock.controller.journal.rows import (
     Past,
-    Rates,
     Restored,
     TickRecord,
     action_row,
@@ -427,9 +426,3 @@ class Journal:
         self.flush()
         with self._database.reading() as connection:
             return past.past(connection, self.run, recent_s, coarse_s)
-
-    def loads(self, since_s: float) -> dict[str, Rates]:
-        """By unit, its load since an instant in steps of five minutes."""
-        self.flush()
-        with self._database.reading() as connection:
-            return past.loads(connection, self.run, since_s)

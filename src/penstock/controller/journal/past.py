@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from penstock.controller.journal.restoring import setting
 from penstock.controller.journal.rows import Past, Rates
 from penstock.controller.journal.tables import OBSERVATIONS
+from penstock.forecasts.record import COARSE_S
 from penstock.monitoring.measurements import Measurement
 
 EARLIER_LOADS = "loads of an earlier run"
 """The setting for what a run that started warm was told of its units' loads."""
-STEP_S = 300.0
 LOAD_COLUMNS = (
     "unit", "at_s", "interval_s", "arrived", "processed", "waiting", "duration_s", "duration_p95_s",
     "duration_p99_s",
@@ -42,7 +42,7 @@ def past(connection: sa.Connection, run: str, recent_s: float, coarse_s: float) 
 def loads(connection: sa.Connection, run: str, since_s: float) -> dict[str, Rates]:
     """By unit, its load since an instant in steps of five minutes."""
     o = OBSERVATIONS.c
-    step = sa.cast(o.at_s / STEP_S, sa.BigInteger)
+    step = sa.cast(o.at_s / COARSE_S, sa.BigInteger)
     query = (
         sa.select(
             o.unit, sa.func.avg(o.at_s - o.interval_s / 2), sa.func.sum(o.arrived), sa.func.sum(o.interval_s)

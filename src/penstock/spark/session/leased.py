@@ -55,7 +55,7 @@ class Hosts:
     site: Site
 
     def require(self, spark: SparkSession, most: int) -> None:
-        """ConfigurationError where hosts would not become executors of this session's server."""
+        """ConfigurationError where hosts would not become executors of the Connect server."""
         if not is_connect(spark):
             raise ConfigurationError(
                 "hosts are for sessions of Spark Connect: of this one executors can be changed"
