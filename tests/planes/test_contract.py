@@ -141,11 +141,13 @@ INSTANCES = {
 
 def play_loss(script: Script) -> None:
     """A host dies. What was on it goes where there is room; where there is none it is given up."""
-    script.do(*lease("h3"), StartInstance("i4", UNIT, "h2", ""))
     hosts = script.fleet.deployment
-    script.until(
-        lambda: script.running("i4") and hosts().hosts["h3"].state is HostState.UP, "a third host was up"
-    )
+    # One after the other: Spark places by itself, and would put the instance on a third host that is there.
+    script.do(StartInstance("i4", UNIT, "h2", ""))
+    script.until(lambda: script.running("i4"), "two ran on the second host")
+    script.do(*lease("h3"))
+    script.until(lambda: hosts().hosts["h3"].state is HostState.UP, "a third host was up")
+    assert {i.host for i in hosts().instances.values()} == {"h2"}
     script.rig.lose("h2")
     script.until(lambda: script.running("i3", "i4"), "both had found room on the third host")
     assert {i.host for i in hosts().instances.values()} == {"h3"}
