@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -44,9 +45,13 @@ def most_executors(journal: Path) -> int:
 
 
 def below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """A process's children that are Penstock's."""
-    found = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in found if "penstock.spark.session.beside" in child.cmdline()]
+    """A process's children that are Penstock's. Others may end while they are looked at."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "penstock.spark.session.beside" in child.cmdline():
+                found.append(child)
+    return found
 
 
 @pytest.mark.spark
