@@ -96,6 +96,18 @@ class Victim:
                     found.append(process)
         return found
 
+    def listening(self) -> set[tuple[str, int]]:
+        """Addresses and ports at which they listen."""
+        found = set()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # Python workers come and go all the time
+                found |= {
+                    (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)
+                    for c in process.net_connections("tcp")
+                    if c.status == psutil.CONN_LISTEN
+                }
+        return found
+
     def driver_port(self) -> int:
         """Where the unit's driver listens for executors: it stands on every executor's command line."""
         for process in self.processes():

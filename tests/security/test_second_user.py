@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from penstock.fleet.ports import UnitReport
@@ -279,22 +278,11 @@ def test_there_is_no_other_way_to_submit(victim: Victim) -> None:
     assert asked(f"{victim.master}/v1/submissions/create", "POST", body)[0] in (401, 403)
     port = victim.run.clusters.only.manager.port
     assert asked(f"http://127.0.0.1:{port}/v1/submissions/create", "POST", body)[0] == 0
-    listening = {
-        c.laddr.port
-        for p in victim.processes()
-        for c in p.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN
-    }
-    assert 6066 not in listening
+    assert 6066 not in {port for _, port in victim.listening()}
 
 
 def test_all_listen_on_the_loopback_alone(victim: Victim) -> None:
-    addresses = {
-        c.laddr.ip.removeprefix("::ffff:")
-        for p in victim.processes()
-        for c in p.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN
-    }
+    addresses = {address for address, _ in victim.listening()}
     assert addresses, "they do listen"
     assert all(address.startswith("127.") or address == "::1" for address in addresses), addresses
 
@@ -388,12 +376,7 @@ def log_of(folder: Path) -> str:
 
 def test_he_cannot_command_the_drivers_java(victim: Victim) -> None:
     """Python speaks with its Java over a port: without its token every command is refused."""
-    ports = {
-        c.laddr.port
-        for process in victim.processes()
-        for c in process.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN and c.laddr.ip.endswith("127.0.0.1")
-    }
+    ports = {port for address, port in victim.listening() if address == "127.0.0.1"}
     assert ports
     for port in ports:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.fleet.deployment import HostState
-from penstock.machine.processes import ChildProcesses, wait_until
+from penstock.machine.processes import ChildProcesses, ProcessIdentity, wait_until
 from penstock.providers.joining import Membership
 from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.managers.local_cluster import LocalCluster
@@ -50,7 +50,10 @@ def has(control: ExecutorControl, number: int, timeout_s: float = 90.0) -> bool:
 
 
 def killed(pid: int) -> None:
+    """Kill a process and wait for its end: a large one takes its time on a busy machine."""
+    doomed = ProcessIdentity.of(pid)
     os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not doomed.alive, 30)
 
 
 def hung(pid: int) -> None:

@@ -185,6 +185,7 @@ def test_a_unit_is_moved_to_another_site_it_may_be_at(
             return {host.site for host in hosts if host is not None}
 
         assert wait_until(lambda: at() == {"far"}, 30.0), at()
+        page.wait_for_selector("#change-site option[value=near]", state="attached")
         assert page.locator("#change-site option").all_text_contents() == ["near"]
         keep(page, "moved")
         order(page, "undo")
