@@ -27,7 +27,7 @@ from penstock.runs.plan import RunPlan
 from penstock.spark.access import Access, settings_at
 from penstock.spark.access import forget as forget_access
 from penstock.spark.managers.local_cluster import LocalCluster
-from penstock.spark.managers.standalone import SESSION_SETTINGS, Standalone
+from penstock.spark.managers.standalone import Standalone
 from penstock.topology.file import parse_topology
 
 from ..spark_units.conftest import one_operator
@@ -49,7 +49,7 @@ def mode(path: Path) -> int:
 
 def test_the_secrets_of_a_cluster_are_for_their_owner_alone_and_found_by_its_port(tmp_path: Path) -> None:
     folder, access = tmp_path / "cluster", Access.new()
-    access.keep(folder, 7077, SESSION_SETTINGS)
+    access.keep(folder, 7077, {"spark.driver.host": "127.0.0.1"})
     assert mode(folder) == 0o700
     for name in ("access.json", "conf/spark-defaults.conf"):
         assert mode(folder / name) == 0o600, name

@@ -29,6 +29,7 @@ from penstock.spark.gateway.queries import (
     trigger_of,
 )
 from penstock.spark.gateway.session import (
+    REPEATED,
     driver_is_active,
     has,
     is_local,
@@ -36,6 +37,7 @@ from penstock.spark.gateway.session import (
     java_class,
     java_context,
     session_facts,
+    warn_less,
 )
 from penstock.spark.settings import start_session
 
@@ -208,6 +210,22 @@ def test_a_stopped_session_is_told_from_one_of_spark_connect() -> None:
 )
 def test_local_means_without_executors(master: str, local: bool) -> None:
     assert is_local(master) == local
+
+
+@pytest.mark.spark
+def test_what_would_be_said_at_every_batch_for_weeks_is_not_logged(spark: Any) -> None:
+    spark.sparkContext.setLogLevel("WARN")
+    try:
+        warn_less(spark)
+        of_name = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getLogger
+        assert not any(of_name(name).isWarnEnabled() for name in REPEATED)
+        assert all(of_name(name).isErrorEnabled() for name in REPEATED)
+        assert of_name("org.apache.spark.sql").isWarnEnabled(), "everything else is told"
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+    late, listed = REPEATED[:2], REPEATED[2]
+    assert java_class(spark, *late) is not None, "it is still called so"
+    assert java_class(spark, listed) is not None
 
 
 @pytest.mark.spark

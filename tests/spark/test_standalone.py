@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from penstock.fleet.deployment import HostState
-from penstock.machine.processes import ChildProcesses, ProcessIdentity, wait_until
+from penstock.machine.processes import ProcessIdentity, wait_until
 from penstock.providers.joining import Membership
 from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.managers.manager import Manager
-from penstock.spark.managers.standalone import Standalone
 from penstock.spark.settings import end_session, start_session
 
 HUNG_AFTER_S = 4.0
@@ -157,7 +156,22 @@ def test_what_a_master_writes_does_not_grow_while_it_works(cluster: LocalCluster
     assert sorted(path.name for path in (cluster.folder / "work").iterdir()) == ["host-1"]
 
 
-def test_sessions_are_told_to_keep_executors_logs_bounded(tmp_path: Path) -> None:
-    settings = Standalone(tmp_path, ChildProcesses("none", folder=tmp_path)).settings()
-    assert settings["spark.executor.logs.rolling.strategy"] == "size"
-    assert int(settings["spark.executor.logs.rolling.maxSize"]) <= 4 * 1024 * 1024
+@pytest.mark.spark
+def test_what_an_executor_writes_is_kept_up_to_a_bound(cluster: LocalCluster) -> None:
+    spark = start_session("writer", cluster.master_url, log_level="OFF", settings=cluster.manager.settings())
+    control = ExecutorControl(spark)
+    control.set_target(1)
+    assert has(control, 1)
+
+    def write(lines: Any) -> Any:
+        import sys
+
+        for _ in lines:
+            sys.stderr.write(f"{'written ' * 127}\n" * 1024)
+            yield 1
+
+    assert spark.sparkContext.parallelize(range(4), 1).mapPartitions(write).count() == 4
+    kept = list((cluster.folder / "work" / "host-1").glob("app-*/*/stderr*"))
+    assert wait_until(lambda: len(list(kept[0].parent.glob("stderr*"))) == 4, 30), kept
+    sizes = [file.stat().st_size for file in kept[0].parent.glob("stderr*")]
+    assert sum(sizes) < 4 * 600 * 1024, "of four megabytes the newest are there"

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+REPEATED = (
+    # A micro-batch took longer than its trigger: the loop measures that, and acts on it.
+    "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",  # up to Spark 4.0
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
+    # A folder of records that was read and deleted while another listing ran.
+    "org.apache.spark.util.HadoopFSUtils",
+)
+"""Who warns at every micro-batch, for weeks, of what is no news."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
     """What a session is. Everything but the first two is empty where it is stopped."""
@@ -41,6 +51,13 @@ def counts_executors(master: str) -> bool:
     A standalone master takes cores instead, and all there are where nobody says otherwise.
     """
     return master == "yarn" or master.startswith("k8s://")
+
+
+def warn_less(spark: SparkSession) -> None:
+    """Keep what Spark would repeat at every micro-batch out of the driver's log, which has a bound."""
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j
+    for name in REPEATED:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
 
 
 def is_connect(spark: SparkSession) -> bool:

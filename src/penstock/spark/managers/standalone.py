@@ -56,19 +56,17 @@ DAEMON_SETTINGS = (
     "-Dspark.worker.cleanup.enabled=true",
     "-Dspark.worker.cleanup.interval=120",
     "-Dspark.worker.cleanup.appDataTtl=600",
+    # A worker keeps what its executors write: four files of 512 KiB instead of one for weeks. The worker
+    # goes by its own settings; an application's are not looked at.
+    "-Dspark.executor.logs.rolling.strategy=size",
+    f"-Dspark.executor.logs.rolling.maxSize={512 * 1024}",
+    "-Dspark.executor.logs.rolling.maxRetainedFiles=3",
     # A master that is started again knows its applications and workers. Without it a worker comes back by
     # itself, but an application waits for ever: it is the master that has to speak first.
     "-Dspark.deploy.recoveryMode=FILESYSTEM",
     # Nothing new is started until all that was known has answered, or for so long where something is gone.
     "-Dspark.deploy.recoveryTimeout=10",
 )
-
-SESSION_SETTINGS = {
-    # A worker keeps what its executors write: three files of 2 MB each instead of one for weeks.
-    "spark.executor.logs.rolling.strategy": "size",
-    "spark.executor.logs.rolling.maxSize": str(2 * 1024 * 1024),
-    "spark.executor.logs.rolling.maxRetainedFiles": "3",
-}
 
 LOGGING = """\
 # Warnings and errors only: at the usual level a master writes a kilobyte a second, for as long as it lives.
@@ -297,8 +295,7 @@ class Standalone:
     # --- inside -----------------------------------------------------------------------------------
 
     def _session_settings(self) -> dict[str, str]:
-        own = {"spark.driver.host": self.address, "spark.driver.bindAddress": self.address}
-        return {**SESSION_SETTINGS, **own}
+        return {"spark.driver.host": self.address, "spark.driver.bindAddress": self.address}
 
     @property
     def _file(self) -> Path:

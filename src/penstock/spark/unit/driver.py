@@ -33,6 +33,7 @@ from penstock.machine.folders import private_folder
 from penstock.machine.priority import go_first_again, let_others_go_first
 from penstock.machine.secrets import log_redacted, redacted
 from penstock.spark.gateway.executors import ExecutorControl, scalability
+from penstock.spark.gateway.session import warn_less
 from penstock.spark.gateway.slots import ExecutorSlots
 from penstock.spark.object_store import store_settings
 from penstock.spark.settings import ExecutorShape, start_session
@@ -118,6 +119,7 @@ def start_unit_session(specification: UnitSpecification, topology: Topology) -> 
         settings=settings,
         checkpoints_on_local_disk=specification.storage is None,
     )
+    warn_less(spark)
     if specification.code is not None:
         place = private_folder(RunFolders(Path(specification.folder)).unit(unit) / "code")
         ship_code(spark, Path(specification.code), place)
