@@ -268,8 +268,8 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
     own = json.loads(apart.read("city", "runs/taxi/plan.json"))["revision"]
     waiting = _waiting(apart, "city", "sending")
     apart.rig.heal("city")
-    apart.serve("city")
     healed_s = time.monotonic()
+    apart.serve("city")
     told(f"the city is back after {healed_s - cut_s:.0f} s; {waiting} positions waited there")
 
     def agreed() -> bool:
@@ -292,7 +292,11 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
         Figure("positions that waited in the city", waiting, "> 0", holds=waiting > 0),
         Figure("the city's revision meanwhile", own, "= 1", holds=own == 1),
         Figure(
-            "all sites run the change after", round(agreed_s, 1), "by themselves", holds=agreed(), unit="s"
+            "all sites run the change after",
+            round(agreed_s, 1),
+            "by themselves",
+            holds=agreed(),
+            unit="s",
         ),
     ]
 

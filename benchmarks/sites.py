@@ -49,12 +49,18 @@ def requests(folder: Path, say: Say) -> list[Figure]:
         "1500",
         test,
     ]
-    environment = {**os.environ, "PENSTOCK_REQUESTS": str(REQUESTS)}
+    file = folder / "asked.json"
+    environment = {**os.environ, "PENSTOCK_REQUESTS": str(REQUESTS), "PENSTOCK_REQUESTS_TO": str(file)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     right = done.returncode == 0
     told = "none" if right else done.stdout[-300:]
-    name = f"{REQUESTS} requests: answered by a 5xx, or heard without a token"
-    return [Figure(name, told, "none", holds=right)]
+    asked = json.loads(file.read_text()) if file.is_file() else {}
+    counts = [
+        Figure(f"requests {how}", float(count), f">= {REQUESTS}", holds=count >= REQUESTS)
+        for how, count in asked.items()
+    ]
+    name = "requests answered by a 5xx, heard without a token, or refused without a reason"
+    return [*counts, Figure(name, told, "none", holds=right)]
 
 
 PARTS: dict[str, Callable[[Path, Say], list[Figure]]] = {

@@ -154,6 +154,17 @@ def test_what_would_lose_records_or_state_is_refused(
         require_possible(found)
 
 
+def test_a_flavour_is_taken_away_again_unless_there_are_hosts_of_it() -> None:
+    present = a_pair()
+    site = present.sites[0]
+    more = replace(present, sites=(replace(site, flavours=(*site.flavours, a_flavour("large"))),))
+    known = {(site.name, site.flavours[0].name)}
+    assert preview(more, present, leased=known).refused == ()
+    for leased in ({*known, (site.name, "large")}, None):
+        with pytest.raises(ConfigurationError, match="while there are hosts of it"):
+            require_possible(preview(more, present, leased=leased))
+
+
 def test_state_is_given_up_where_that_was_asked_for_and_only_then() -> None:
     found = preview(a_pair(), with_operator(a_pair(), "count", function="f:count_better"))
     assert (found.renewals, found.restarts, found.untouched) == (("second",), (), ("first",))

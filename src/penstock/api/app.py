@@ -21,9 +21,8 @@ from penstock.api.runs import Runs
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.machine.processes import log_tail
 from penstock.runs import commands
-from penstock.runs.applying import StaleError, applied, require_running
+from penstock.runs.applying import StaleError, applied, previewed, require_running
 from penstock.runs.assembly import parse
-from penstock.runs.changes import preview
 from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
 from penstock.spark.drivers import Drivers
@@ -130,7 +129,7 @@ def topology(place: Place) -> answers.Version:
 def look_ahead(place: Place, wish: answers.Wish) -> answers.Change:
     """What a change would do; nothing is changed."""
     plan = place.plan()
-    found = preview(plan.read_topology(), _checked(wish.topology), fed=plan.feed, places=plan.places)
+    found = previewed(place, _checked(wish.topology))
     return _change(plan.revision, found)
 
 

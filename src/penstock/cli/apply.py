@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.console import console as open_console
-from penstock.runs.applying import applied
+from penstock.runs.applying import applied, previewed
 from penstock.runs.assembly import load
-from penstock.runs.changes import preview, require_possible
+from penstock.runs.changes import require_possible
 from penstock.runs.folder import RunFolder
 
 
@@ -36,7 +36,7 @@ def apply(
     """
     console, place = open_console(), RunFolder(folder)
     present, topology = place.plan(), load(file)
-    found = preview(present.read_topology(), topology, fed=present.feed, places=present.places)
+    found = previewed(place, topology)
     console.print(f"revision {present.revision} of {topology.name} runs; this would change:")
     for line in found.lines():
         console.print(f"  {line}", markup=False)

@@ -184,13 +184,16 @@ class State:
 
     def recorded(self, site_name: str, used: Used, now_s: float) -> list[Charge]:
         """Bring a lease into line with its provider's record of it, which is what will be billed."""
-        site = self.topology.site_by_name[site_name]
-        if all(flavour.name != used.flavour for flavour in site.flavours):
+        site, known = self.topology.site_by_name[site_name], self.ledger.leases.get(used.host)
+        if any(flavour.name == used.flavour for flavour in site.flavours):
+            lease = Lease.at(site, site.flavour(used.flavour), used.host, used.from_s)
+        elif known is not None:  # its flavour was taken away since
+            lease = replace(known, started_s=used.from_s, units=site.least_steps)
+        else:
             return []
-        lease = Lease.at(site, site.flavour(used.flavour), used.host, used.from_s).ended(used.until_s)
+        lease = lease.ended(used.until_s)
         if used.until_s <= used.from_s:
             lease = replace(lease, units=0)
-        known = self.ledger.leases.get(used.host)
         if known is not None:
             lease = replace(lease, price_per_btu=known.price_per_btu)
         reason = "as the provider recorded it" if known is not None else "found at the provider, in no book"

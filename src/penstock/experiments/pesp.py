@@ -101,7 +101,7 @@ def run(
     if on == "spark":
         from penstock.experiments import pesp_spark  # it needs Spark, the rest does not
 
-        figures += pesp_spark.figures_of(pesp_spark.run(rides, out, progress))
+        figures += pesp_spark.figures_of(pesp_spark.run(rides, out, progress, recordings=recordings))
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(_as_text(outcomes, rides))
     (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), played]) + "\n")

@@ -16,6 +16,7 @@ from penstock.channels.kafka_access import CLIENT_FILE
 from penstock.errors import ClusterError
 from penstock.machine.processes import log_tail, wait_until
 from penstock.rig.rig import Rig, RigHost
+from penstock.runs.folder import RunFolder
 from penstock.spark.training import ensure_archive
 from penstock.topology.file import dump_topology
 from penstock.topology.model import Channel, Topology
@@ -42,18 +43,21 @@ def play(
         rig.link(first, second, delay_ms=DELAY_MS)
         hosts = {site: _host(rig, site) for site in (first, second)}
         topology = _over_kafka(topology, _broker(hosts[second]))
-        running = {}
-        for site, host in hosts.items():
-            for name, text in (
-                (f"etc/{CLIENT_FILE}", host_file(hosts[second], f"broker/{CLIENT_FILE}").read_text()),
-                ("topology.yaml", dump_topology(topology)),
-            ):
+        client = host_file(hosts[second], f"broker/{CLIENT_FILE}").read_text()
+        for host in hosts.values():
+            for name, text in ((f"etc/{CLIENT_FILE}", client), ("topology.yaml", dump_topology(topology))):
                 host_file(host, name).parent.mkdir(parents=True, exist_ok=True)
                 host_file(host, name).write_text(text)
+        running: dict[str, subprocess.Popen[bytes]] = {}
+
+        def begin(site: str, *more: str) -> None:
             given = ["run", f"{ROOT}/topology.yaml", "--site", site, "--code", str(code), "-o", f"{ROOT}/run"]
-            given += ["-d", f"{duration_s:g} s"] if site == first else []
-            running[site] = host.start(*_penstock(*given), log=folder / f"{site}.log")
+            running[site] = hosts[site].start(*_penstock(*given, *more), log=folder / f"{site}.log")
+
         try:
+            begin(second)  # who reads is there before who writes: no report waits for a Java that starts
+            _serving(running[second], hosts[second], folder / f"{second}.log")
+            begin(first, "-d", f"{duration_s:g} s")
             _to_the_end(running, hosts, folder, settle_s, records)
             return [_kept(host, folder / site) for site, host in hosts.items()]
         finally:
@@ -94,6 +98,19 @@ def _over_kafka(topology: Topology, bootstrap: str) -> Topology:
     return replace(topology, channels=(Channel("across", "kafka", options),))
 
 
+def _serving(process: subprocess.Popen[bytes], host: RigHost, log: Path) -> None:
+    """Wait until every unit of a site's run works."""
+    place = RunFolder(host_file(host, "run"))
+
+    def works() -> bool:
+        status = place.status()
+        return status is not None and bool(status.units) and all(unit.running for unit in status.units)
+
+    wait_until(lambda: works() or process.poll() is not None, PATIENCE_S, poll_s=0.5)
+    if not works():
+        raise ClusterError(f"the run at {host.site} did not come up:\n{log_tail(log, 12)}")
+
+
 def _to_the_end(
     running: dict[str, subprocess.Popen[bytes]],
     hosts: dict[str, RigHost],
@@ -102,7 +119,7 @@ def _to_the_end(
     records: int,
 ) -> None:
     """Wait until the first site's run is over and all came out at the second, or nothing more does."""
-    first, second = running
+    first, second = hosts
     results = host_file(hosts[second], "run/results/reports")
 
     def came_out() -> int:

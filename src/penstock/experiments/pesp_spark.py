@@ -10,6 +10,7 @@ of few cores. The same topology is simulated beside it.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from penstock.controller.journal import Journal
 from penstock.errors import ConfigurationError
 from penstock.experiments import pesp_rig
 from penstock.experiments.pesp import PAPER, SETUPS, report_durations_s
-from penstock.experiments.recordings import CHECKOUT
+from penstock.experiments.recordings import CHECKOUT, VARIABLE, Recordings
 from penstock.experiments.taxi_rides import BIN_S, REPLAY_S, RIDES, Rides
 from penstock.report.figures import Figure
 from penstock.rig.availability import unavailable
@@ -141,11 +142,20 @@ def small_topology(rides: Rides, setup: str, provider: Choice) -> Topology:
 
 
 def run(
-    rides: Rides, out: Path, progress: Callable[[str], None], setups: Sequence[str] = SETUPS
+    rides: Rides,
+    out: Path,
+    progress: Callable[[str], None],
+    setups: Sequence[str] = SETUPS,
+    recordings: Recordings | None = None,
 ) -> dict[str, list[Small]]:
-    """Every setup on Spark and on the simulator; `small.md` with the table is written to `out`."""
+    """Every setup on Spark and on the simulator; `small.md` with the table is written to `out`.
+
+    `recordings` are those the rides are from: what is sent is made of them in another process.
+    """
     if not (CODE / "cabs" / "small.py").is_file():
         raise ConfigurationError(f"--on spark needs examples/taxi of a checkout; {CODE} is not there")
+    if recordings is not None and recordings.folder is not None:
+        os.environ[VARIABLE] = str(recordings.folder.resolve())
     found: dict[str, list[Small]] = {}
     no_rig = unavailable()
     for number, setup in enumerate(setups):

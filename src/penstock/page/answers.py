@@ -16,9 +16,9 @@ from penstock.page.files import as_json
 from penstock.page.live import LiveFeed
 from penstock.page.shown import Shown
 from penstock.runs import commands
-from penstock.runs.applying import applied
+from penstock.runs.applying import applied, previewed
 from penstock.runs.assembly import parse
-from penstock.runs.changes import Preview, preview
+from penstock.runs.changes import Preview
 from penstock.topology.model import Topology
 
 BY = "the page"
@@ -122,9 +122,9 @@ class Answers:
         return {"told": str(told), "id": told.id}
 
     def _preview(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        plan = self._changeable().folder.plan()
-        found = preview(plan.read_topology(), _wanted(said), fed=plan.feed, places=plan.places)
-        return _change(plan.revision, found)
+        place = self._changeable().folder
+        revision = place.plan().revision
+        return _change(revision, previewed(place, _wanted(said)))
 
     def _apply(self, said: Mapping[str, Any]) -> dict[str, Any]:
         place, revision = self._changeable().folder, int(said["revision"])

@@ -21,6 +21,13 @@ class StaleError(ConfigurationError):
     """A change that was written for another version than the one that runs."""
 
 
+def previewed(place: RunFolder, topology: Topology) -> Preview:
+    """What it would do to have a run go on with another version, as far as its folder tells."""
+    present, status = place.plan(), place.status()
+    leased = None if status is None else {(host.site, host.flavour) for host in status.hosts}
+    return preview(present.read_topology(), topology, fed=present.feed, places=present.places, leased=leased)
+
+
 def applied(
     place: RunFolder,
     topology: Topology,
@@ -43,7 +50,7 @@ def applied(
     present = place.plan()
     if revision is not None and revision != present.revision:
         raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
-    found = preview(present.read_topology(), topology, fed=present.feed, places=present.places)
+    found = previewed(place, topology)
     require_possible(found, give_up_state=give_up_state)
     if not found.changes:
         return present.revision, found

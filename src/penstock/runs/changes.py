@@ -9,7 +9,7 @@ would lose records is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.channels.registry import has_server, readers_of, remembers_ids
@@ -76,11 +76,13 @@ def preview(
     fed: bool = True,
     places: Mapping[str, str] | None = None,
     to: Mapping[str, str] | None = None,
+    leased: Collection[tuple[str, str]] | None = None,
 ) -> Preview:
     """What it would do to move a running topology from one version to the next.
 
     `fed` says whether the run itself writes the generated sources' records. `places` are the sites units are
     at, `to` those that some of them shall go to: each leaves its site as it is changed, and starts there.
+    `leased` are site and flavour of the hosts there are; None where nobody knows: there may be any.
     """
     was = placed(old, places)
     stays = {unit: site for unit, site in was.items() if not _is_dear(old, new, unit, was)}
@@ -88,7 +90,7 @@ def preview(
     goes = [UnitGoes(u, was[u], site) for u, site in now.items() if u in was and was[u] != site]
     changes = (*difference(old, new), *goes)
     before, after = old.unit_by_name, new.unit_by_name
-    refused = [*_refused(old, new, fed), *_out_of_reach(old, new, goes)]
+    refused = [*_refused(old, new, fed), *still_leased(old, new, leased), *_out_of_reach(old, new, goes)]
     stayed = [unit for unit in after if unit in before]
     leaving = {move.unit for move in goes}
     storage = {unit: remote_storage(old.site_by_name[was[unit]]) for unit in stayed}
@@ -250,14 +252,27 @@ def _refused(old: Topology, new: Topology, fed: bool) -> Iterator[str]:
         else:
             flavours = {flavour.name: flavour for flavour in now.flavours}
             for flavour in site.flavours:
-                kept = flavours.get(flavour.name)
-                if kept is None or (kept.cores, kept.memory_mib) != (flavour.cores, flavour.memory_mib):
+                kept = flavours.get(flavour.name, flavour)
+                if (kept.cores, kept.memory_mib) != (flavour.cores, flavour.memory_mib):
                     yield (
                         f"flavour {flavour.name} of site {site.name} may be leased: "
                         "give another size another name"
                     )
     if any(site.name not in old.site_by_name for site in new.sites):
         yield "a new site begins with a run of its own"
+
+
+def still_leased(old: Topology, new: Topology, leased: Collection[tuple[str, str]] | None) -> Iterator[str]:
+    """Flavours that are taken away while there are hosts of them; `leased` as for `preview`."""
+    for site in old.sites:
+        now = new.site_by_name.get(site.name)
+        kept = {flavour.name for flavour in now.flavours} if now is not None else set()
+        for flavour in site.flavours if now is not None else ():
+            if flavour.name not in kept and (leased is None or (site.name, flavour.name) in leased):
+                yield (
+                    f"flavour {flavour.name} of site {site.name} cannot be taken away while there are hosts "
+                    "of it: drain them first"
+                )
 
 
 def _is_dear(old: Topology, new: Topology, unit: str, places: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigurationError
 from penstock.fleet.units import UnitState
 from penstock.runs.assembly import budgeting_for
-from penstock.runs.changes import Preview, preview, producers, require_possible
+from penstock.runs.changes import Preview, preview, producers, require_possible, still_leased
 from penstock.runs.handover import Handover
 from penstock.runs.part import at_site, here
 from penstock.runs.plan import Pending
@@ -57,7 +57,9 @@ class Changing:
         if run.plan.pending is not None:
             raise ConfigurationError("another change is under way; wait until it is done")
         places, fed = run.plan.places, run.plan.feed and run.feed.can_wait
-        found = preview(run.topology, topology, fed=fed, places=places, to=pending.places)
+        found = preview(
+            run.topology, topology, fed=fed, places=places, to=pending.places, leased=self._leased()
+        )
         found = at_site(found, run.topology, topology, run.plan)
         require_possible(found, give_up_state=pending.give_up_state or pending.back)
         run.require_runnable(topology)
@@ -114,6 +116,9 @@ class Changing:
             # Not only at the next tick: everybody waits for it.
             run.plane.tell(unit, fleet.wanted(unit), run.clock.now_s())
         if done.issuperset(found.drains):
+            if leased := [*still_leased(run.topology, topology, self._leased())]:
+                self.give_up("; ".join(leased))  # since it began
+                return False
             return self._switch(topology, found, pending)
         if run.clock.now_s() - self._since_s > LONGEST_DRAIN_S:
             waits = ", ".join(sorted(set(found.drains) - done))
@@ -132,6 +137,11 @@ class Changing:
         self._ready, self._since_s = True, self._run.clock.now_s()
         self._hold_sources(found)
         return True
+
+    def _leased(self) -> set[tuple[str, str]]:
+        """Site and flavour of the hosts there are."""
+        hosts = self._run.running_controller().fleet.deployment().hosts.values()
+        return {(host.site, host.flavour.name) for host in hosts}
 
     def _hold_sources(self, found: Preview) -> None:
         """Let generated sources wait whose streams end."""
