@@ -576,4 +576,17 @@ def whole(run: Changed) -> list[Figure]:
         Figure("records out", float(count), f"= {total.records_in}", holds=right),
         Figure("records that came out twice", float(doubled), "= 0", holds=doubled == 0),
         Figure("records that did not come out", float(missing), "= 0", holds=missing == 0),
+        *_beside(run, total.records_in),
+    ]
+
+
+def _beside(run: Changed, records_in: int) -> list[Figure]:
+    """The same of the other sink, which misses what came while its unit was taken away."""
+    count, doubled, _ = came_out(run.place.root, "seen")
+    away = any(made.name.startswith("unit removed") for made in run.made)
+    bar = f"< {records_in}, the unit was away" if away else f"= {records_in}"
+    right = count < records_in if away else count == records_in
+    return [
+        Figure("records out of seen", float(count), bar, holds=right),
+        Figure("records that came out of seen twice", float(doubled), "= 0", holds=doubled == 0),
     ]
