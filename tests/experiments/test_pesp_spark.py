@@ -12,6 +12,7 @@ import pytest
 from penstock.channels.batches import publish
 from penstock.experiments import pesp_rig, pesp_spark
 from penstock.experiments.pesp_spark import PLAY_S, SLA_S, Small
+from penstock.experiments.recordings import VARIABLE, Recordings, find_recordings
 from penstock.experiments.taxi_rides import RIDES, drawn_rides
 from penstock.runs.part import here
 from penstock.runs.run import require_runnable
@@ -68,6 +69,24 @@ def test_every_ride_ends_once_whatever_the_batches(monkeypatch: pytest.MonkeyPat
     for second in range(int(PLAY_S)):
         found += made(0, second + np.linspace(0.0, 0.95, 20))
     assert [record["ride"] for record in found if record["last"]] == list(range(RIDES))
+
+
+def test_what_is_sent_is_made_of_the_recordings_that_were_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    named = tmp_path / "named"
+    named.mkdir()
+    seen = []
+
+    def played(*_: object) -> Small:
+        seen.append(find_recordings().folder)  # as the process that makes the records looks for them
+        return Small("over", "spark", 1.0, 1.0, 1.0, 0, RIDES)
+
+    monkeypatch.setattr(pesp_spark, "on_spark", played)
+    monkeypatch.setattr(pesp_spark, "unavailable", lambda: "no rig is needed")
+    pesp_spark.run(DRAWN, tmp_path, lambda _: None, ("over",), Recordings(named))
+    assert seen == [named]
 
 
 def test_over_the_rig_each_site_has_a_run_of_its_own_with_kafka_between() -> None:
