@@ -67,7 +67,8 @@ def test_every_ride_ends_once_whatever_the_batches(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(small, "rides_at_hand", lambda _: (DRAWN, {}))
     made, found = small.positions("taxis"), []
     for second in range(int(PLAY_S)):
-        found += made(0, second + np.linspace(0.0, 0.95, 20))
+        level = pesp_spark.small_levels(DRAWN)[int(second / pesp_spark.HOLD_S)]
+        found += made(0, second + np.linspace(0.0, 0.95, int(level)))
     assert [record["ride"] for record in found if record["last"]] == list(range(RIDES))
 
 

@@ -48,6 +48,7 @@ from penstock.topology.model import (
 
 PLAY_S = 120.0
 """The replay's 110 minutes are played in so long."""
+HOLD_S = BIN_S * PLAY_S / REPLAY_S
 SLA_S = 10.0
 """A report is due so long after the last position of its ride: a micro-batch alone takes seconds."""
 NODES = {"under": 2, "over": 4}
@@ -85,22 +86,35 @@ class Small:
         }
 
 
+def small_levels(rides: Rides) -> list[float]:
+    """Positions a second in the small replay, of which each is held for `HOLD_S`."""
+    peak_per_s = max(rides.levels_per_s())
+    return [level * PEAK_PER_S / peak_per_s for level in rides.levels_per_s()]
+
+
 def ends_s(rides: Rides) -> list[float]:
-    """When each ride ends in the small replay; the last a little before its end, so that it is sent."""
-    return [min(end_s * PLAY_S / REPLAY_S, PLAY_S - 1.0) for end_s in rides.ends_s]
+    """When each ride ends in the small replay.
+
+    A ride is told to be over by the next position. The last ones end while twice as many are to be sent.
+    """
+    ends = [end_s * PLAY_S / REPLAY_S for end_s in rides.ends_s]
+    last_s, left = PLAY_S, 0.0
+    for number, level in reversed(list(enumerate(small_levels(rides)))):
+        last_s, left = number * HOLD_S, left + level * HOLD_S
+        if left >= 2 * sum(end_s >= last_s for end_s in ends):
+            break
+    return [min(end_s, last_s) for end_s in ends]
 
 
 def small_topology(rides: Rides, setup: str, provider: Choice) -> Topology:
     """The two units, at a site each."""
-    peak_per_s = max(rides.levels_per_s())
-    levels = [level * PEAK_PER_S / peak_per_s for level in rides.levels_per_s()]
-    hold_s = BIN_S * PLAY_S / REPLAY_S
-    workload = Choice("stepwise", {"levels_per_s": (*levels, *[0.0] * 400), "hold_s": hold_s})
+    levels = small_levels(rides)
+    workload = Choice("stepwise", {"levels_per_s": (*levels, *[0.0] * 400), "hold_s": HOLD_S})
     # The paper's rules, in the small: a decision every 6 s instead of every minute, and shorter memory.
     elastic = Choice("pesp", {"average_s": 12.0, "grace_s": 6.0})
     first = NODES.get(setup, 1)
     flavour = HostFlavour("micro", 1.0, 1024, Decimal("0.01"))
-    total = sum(level * hold_s for level in levels)
+    total = sum(level * HOLD_S for level in levels)
     return Topology(
         f"taxi-{setup}",
         (
