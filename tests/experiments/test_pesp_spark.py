@@ -13,12 +13,17 @@ from penstock.channels.batches import publish
 from penstock.experiments import pesp_rig, pesp_spark
 from penstock.experiments.pesp_spark import PLAY_S, SLA_S, Small
 from penstock.experiments.recordings import VARIABLE, Recordings, find_recordings
-from penstock.experiments.taxi_rides import RIDES, drawn_rides
+from penstock.experiments.taxi_rides import BIN_S, REPLAY_S, RIDES, Rides, drawn_rides
 from penstock.runs.part import here
 from penstock.runs.run import require_runnable
 from penstock.topology.model import Choice
 
 DRAWN = drawn_rides(3)
+EBBING = Rides(
+    tuple(REPLAY_S * (n + 1) / RIDES for n in range(RIDES)),
+    tuple(reversed(range(1, int(REPLAY_S / BIN_S) + 1))),
+    "rides that end evenly while positions become fewer",
+)
 
 
 def test_nodes_are_counted_while_they_are_there() -> None:
@@ -59,15 +64,16 @@ def test_adherence_counts_rides_within_their_time() -> None:
     assert Small("over", "spark", 1.0, 1.0, SLA_S, 15, RIDES).row()["adherence (%)"] == pytest.approx(80.0)
 
 
-def test_every_ride_ends_once_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rides", [DRAWN, EBBING])
+def test_every_ride_ends_once_whatever_the_batches(rides: Rides, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.syspath_prepend(str(pesp_spark.CODE))
     from cabs import small
 
-    monkeypatch.setattr(small, "rides_at_hand", lambda _: (DRAWN, {}))
+    monkeypatch.setattr(small, "rides_at_hand", lambda _: (rides, {}))
     made, found = small.positions("taxis"), []
     for second in range(int(PLAY_S)):
-        level = pesp_spark.small_levels(DRAWN)[int(second / pesp_spark.HOLD_S)]
+        level = pesp_spark.small_levels(rides)[int(second / pesp_spark.HOLD_S)]
         found += made(0, second + np.linspace(0.0, 0.95, int(level)))
     assert [record["ride"] for record in found if record["last"]] == list(range(RIDES))
 
