@@ -7,6 +7,7 @@ import getpass
 import shutil
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from rich.console import Console
 
 from penstock.cli.console import console as open_console
 from penstock.errors import ClusterError, ConfigurationError
+from penstock.machine.files import PRIVATE, written
+from penstock.machine.folders import private_folder
 from penstock.machine.processes import exit_on_sigterm, interrupt_on_signals
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ After=network-online.target
 
 [Service]
 User={user}
-ExecStart={program} serve {folder} --host {host} --port {port}{peers}
+{environment}ExecStart={command}
 Restart=always
 # Runs go on when the service is started anew; it takes them up.
 KillMode=process
@@ -66,16 +69,7 @@ def serve(
     """
     console = open_console()
     if systemd:
-        program = shutil.which("penstock") or f"{sys.executable} -m penstock.cli.main"
-        peers = "".join(f" --peer {one.resolve()}" for one in peer or ())
-        unit = UNIT.format(
-            folder=folder.resolve(),
-            user=getpass.getuser(),
-            program=program,
-            host=host,
-            port=port,
-            peers=peers,
-        )
+        unit = _unit(folder.resolve(), host, port, journal, [one.resolve() for one in peer or ()])
         console.print(unit, markup=False, soft_wrap=True, highlight=False)
         return
     try:
@@ -141,6 +135,34 @@ def _serve(
         server.run([listening])
     if lost:
         raise ClusterError(f"another service has taken over, this one ends: {lost[0]}")
+
+
+def _unit(folder: Path, host: str, port: int, journal: str | None, peers: Sequence[Path]) -> str:
+    """A systemd unit; the journal's URL, which may hold a password, is in a file for its owner alone."""
+    found = shutil.which("penstock")
+    program = [sys.executable, "-m", "penstock.cli.main"] if found is None else [found]
+    given = ["serve", str(folder), "--host", host, "--port", str(port)]
+    given += [word for one in peers for word in ("--peer", str(one))]
+    environment = ""
+    if journal is not None:
+        file = private_folder(folder) / "journal.env"
+        written(file, f"PENSTOCK_JOURNAL={_word(journal, expanded=False)}\n", mode=PRIVATE)
+        environment = f"EnvironmentFile={str(file).replace('%', '%%')}\n"
+    command = " ".join(map(_word, [*program, *given]))
+    return UNIT.format(
+        folder=str(folder).replace("%", "%%"),
+        user=getpass.getuser(),
+        environment=environment,
+        command=command,
+    )
+
+
+def _word(text: str, *, expanded: bool = True) -> str:
+    """A word of a command as systemd reads it; in a command, % and $ would be replaced."""
+    if expanded:
+        text = text.replace("%", "%%").replace("$", "$$")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if escaped != text or any(c.isspace() or c in "'$;`" for c in text) else text
 
 
 def _listening(host: str, port: int) -> socket.socket:
