@@ -49,7 +49,9 @@ WARM_S = 20.0
 """The first batches of a Java that has just started are later than usual: they are no measure."""
 CALM_S = 60.0
 """How long nothing is changed at the beginning, to see what is usual: a batch a second."""
-LONGEST_S = 300.0
+LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A change starts Javas beside those that run: without this, on two cores, compiling takes most of them."""
+LONGEST_S = 480.0
 """After so long no further kind of change is begun in a part."""
 PATIENCE_S = 330.0
 """Far beyond what a change takes, for machines that do much else."""
@@ -209,7 +211,7 @@ class Service:
         self._told = folder / log
         self._log = self._told.open("ab")
         command = [sys.executable, "-m", "penstock.cli.main", "serve", str(self.root), "--port", "0"]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "JDK_JAVA_OPTIONS": LIGHT_JAVA}
         if journal is not None:
             environment["PENSTOCK_JOURNAL"] = journal
         self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
