@@ -117,7 +117,7 @@ FIRST = Topology(
             Choice("local"),
             btu_s=60.0,
             flavours=(HostFlavour("small", 1.0, 1024, Decimal("0.01")),),
-            max_hosts=5,
+            max_hosts=6,
         ),
     ),
     loop=LoopSettings(monitoring_s=1.0, provisioning_s=5.0),
@@ -175,7 +175,7 @@ LIGHT: dict[str, Callable[[Topology], Topology]] = {
     "SLO": lambda t: operator(t, "work", slo_s=7.0),
     "price": lambda t: _site(t, flavours=(replace(t.sites[0].flavours[0], price_per_btu=Decimal("0.02")),)),
     "billing": lambda t: _site(t, btu_s=30.0),
-    "most hosts": lambda t: _site(t, max_hosts=6),
+    "most hosts": lambda t: _site(t, max_hosts=7),
     "interval": lambda t: replace(t, loop=replace(t.loop, provisioning_s=10.0)),
     "advice only": lambda t: replace(t, loop=replace(t.loop, advisory=True)),
     "flavour added": lambda t: _site(
