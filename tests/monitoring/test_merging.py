@@ -34,3 +34,9 @@ def test_records_by_name_are_summed_and_not_told_where_one_part_does_not_tell_th
     second = Measurement("unit", 2.0, 1.0, arrived_from=(Counted("b", 4),))
     assert merged([first, second], 2.0).arrived_from == (Counted("a", 3), Counted("b", 5))
     assert merged([first, Measurement("unit", 2.0, 1.0)], 2.0).arrived_from == ()
+
+
+def test_what_began_within_it_is_not_forgotten() -> None:
+    first, second = Measurement("a", 1.0, 1.0, processed=10, beginning=True), Measurement("a", 2.0, 1.0)
+    assert merged([first, second], 2.0).beginning
+    assert not merged([second, second], 2.0).beginning

@@ -23,6 +23,8 @@ def started(actions, unit="a"):
         (a_signal(service_s=None, processed=150, waiting=151, cpu_ratio=None), 5.0),  # saturated
         (a_signal(service_s=None, processed=150, waiting=150, cpu_ratio=None), None),  # a batch waits
         (a_signal(service_s=None, processed=0, cpu_ratio=0.5), None),
+        (a_signal(service_s=None, processed=150, cpu_ratio=0.5, beginning=True), None),  # starts and compiles
+        (a_signal(service_s=0.25, beginning=True), 8.0),  # another query has begun: the work is known
     ],
 )
 def test_the_true_rate_is_what_an_instance_does_when_it_never_waits(signal, expected):

@@ -100,6 +100,7 @@ def a_signal(
     processed: int = 150,
     service_s: float | None = 0.5,
     cpu_ratio: float | None = 0.5,
+    beginning: bool = False,
 ) -> Signal:
     """What a unit did in the last 15 s."""
     return Signal(
@@ -113,6 +114,7 @@ def a_signal(
             waiting=waiting,
             duration_s=duration_s,
             service_s=service_s,
+            beginning=beginning,
         ),
         cpu_ratio,
     )

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import Executor, ExecutorControl
+from penstock.spark.session.goals import Goals
 from penstock.spark.session.meter import MeterState, SessionMeter
 from penstock.spark.session.progress import SourceProgress, parse_progress
 from penstock.spark.session.readings import busy_ratio, size_mib
@@ -224,6 +225,8 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
 
         assert wait_until(all_done, 120, poll_s=0.5)
         newest = seen[-1]
+        first = next(measurement for measurement in seen if measurement.processed)
+        assert first.beginning, "what starts Python and compiles says nothing of a record"
         assert sum(measurement.processed for measurement in seen) == 125, "every record is counted once"
         assert newest.unit == "lines"
         assert newest.waiting == 0
@@ -240,6 +243,7 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
         assert last.duration_p99_s is not None
         assert 0 < last.duration_s <= last.duration_p99_s
         assert last.service_s is not None
+        assert not last.beginning
         assert last.readings[0].memory_ratio is not None, "the executor's process is visible here"
         assert meter.details.batches == 2
         assert meter.details.parts_s["addBatch"] > 0
@@ -303,6 +307,37 @@ def test_a_batch_that_outlasts_many_intervals_tells_the_work_of_a_record(spark: 
         assert seen[-1].service_s == pytest.approx(slept_s, rel=0.5)
     finally:
         query.stop()
+
+
+@pytest.mark.spark
+def test_a_small_batch_does_not_make_its_records_look_expensive(spark: Any, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    query = (
+        spark.readStream.text(str(lines))
+        .repartition(4)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    executors = ExecutorControl(spark)
+    meter = SessionMeter(spark, "lines", executors, goals=Goals(10.0))
+    plain_s, told_s = 0.0, None
+    try:
+        meter.measure(time.time())
+        for number, count in enumerate([400, 10] * 7):
+            worked_s = sum(executor.task_time_s for executor in meter.executors)
+            (lines / f".{number}").write_text("one line\n" * count)
+            (lines / f".{number}").rename(lines / f"{number}.txt")
+            query.processAllAvailable()
+            found = meter.measure(time.time())
+            assert found is not None
+            worked_s = sum(executor.task_time_s for executor in meter.executors) - worked_s
+            plain_s, told_s = worked_s / count, found.service_s
+    finally:
+        query.stop()
+    assert told_s is not None
+    assert 0 < told_s < plain_s / 2, "most of what ten lines took is what any batch takes"
 
 
 @pytest.mark.spark

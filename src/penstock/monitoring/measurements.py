@@ -72,6 +72,8 @@ class Measurement:
     """What came in, by the source or operator it came from; empty where it is not known, or one's alone."""
     emitted_by: tuple[Counted, ...] = ()
     """What was sent on, by the operator it left behind, each record once however many take it; the same."""
+    beginning: bool = False
+    """Whether it is a unit's first work: it starts and compiles, and says nothing of what the unit can do."""
 
     @property
     def arrival_rate_per_s(self) -> float:

@@ -38,6 +38,7 @@ def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
         readings=_mean_readings(measurements),
         arrived_from=_summed([m.arrived_from for m in measurements]),
         emitted_by=_summed([m.emitted_by for m in measurements]),
+        beginning=any(m.beginning for m in measurements),
     )  # fmt: skip
 
 

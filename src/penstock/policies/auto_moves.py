@@ -24,8 +24,11 @@ PLANNED = 0.8
 """The plain rule plans for this utilisation."""
 FEW = 8.0
 """So many moves more or less say nothing."""
-STARTS = 12.0
-"""An instance on a host that costs us nothing is charged with so many times the time its start takes."""
+STARTS = 2.0
+"""An instance on a host that costs us nothing is charged with so many times the time its start takes.
+
+It does nothing while it starts, and about as long again it compiles.
+"""
 CHEAPEST, DEAREST = 0.15, 2.5
 """A move is charged at least and at most so many times the usual."""
 

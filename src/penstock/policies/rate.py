@@ -36,7 +36,7 @@ def true_rate_per_s(signal: Signal, running: int, slots: int) -> float | None:
     if measurement.service_s is not None and measurement.service_s > 0:
         # DS2, definition of the true processing rate: records over the useful time spent on them.
         return slots / measurement.service_s
-    if running < 1 or measurement.processed < 1:
+    if running < 1 or measurement.processed < 1 or measurement.beginning:
         return None
     each = measurement.processing_rate_per_s / running
     if signal.cpu_ratio is not None:

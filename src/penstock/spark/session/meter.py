@@ -23,12 +23,17 @@ from penstock.spark.session.goals import Goals
 from penstock.spark.session.progress import Batch, ProgressReader, observed_values
 from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib
 from penstock.spark.session.waiting import offsets_behind
+from penstock.spark.session.work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_DELAY_S = 0.1
 """How long Spark waits before it looks for new data again, as our settings have it."""
+LONGEST_BATCH = 0.4
+"""Batches may take this share of the SLO: a record waits for one, is in the next, and some time is left."""
+BEGINNING = 3
+"""So many batches of a query may still be those that start Python workers and compile."""
 
 
 class MeterState(enum.Enum):
@@ -66,7 +71,8 @@ class SessionMeter:
         goals: Goals | None = None,
     ) -> None:
         """`waiting` replaces the count of waiting records, where somebody (a channel) knows better; it is
-        given the batches since the last measurement. `goals` are those of the queries, where they differ."""
+        given the batches since the last measurement. `goals` are those of the queries; where they are known,
+        so is how long batches may take, and with it what a record costs in them."""
         self.unit = unit
         self.state = MeterState.WAITING
         """Whether there are queries to measure, as of the last look."""
@@ -80,6 +86,11 @@ class SessionMeter:
         self._waiting_known = waiting
         self._progress = ProgressReader(spark)
         self._goals = goals or Goals(1.0)
+        self._goals_known = goals is not None
+        self._work, self._work_of = Work(), set[str]()
+        """What batches cost, and of which query that was learnt."""
+        self._finished: dict[str, int] = {}
+        """Batches with records that each query has finished."""
         self.book = QueryBook(self._goals)
         """The queries one by one."""
         self._backlogs = Backlogs()
@@ -144,12 +155,14 @@ class SessionMeter:
         self._note_details(batches, queries, executors)
         ran = bool(queries) or any(batch.rows for batch in batches)
         if not ran or previous_s is None or now_s <= previous_s:
-            self._previous.update({batch.query: batch for batch in batches if batch.rows})
+            full = [batch for batch in batches if batch.rows]
+            self._previous.update({batch.query: batch for batch in full})
+            self._begins(full)
             return None
         processed = sum(batch.rows for batch in batches)
         emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
-        # A query's first batch starts Python workers and compiles: it says nothing of a record's work.
-        beginning = any(batch.rows and batch.query not in self._previous for batch in batches)
+        arrived = self._arrived(batches, before, processed + waiting + in_service - there_before)
+        self._work.arrive(now_s - previous_s, arrived)
         observed = observed_values(batches)
         durations = self._durations(batches, before)
         self.book.note(batches, {name: found[0] for name, found in durations.items()}, self._waiting_of)
@@ -162,6 +175,7 @@ class SessionMeter:
         )
         # A batch in real time lasts as long as it was told to, and its tasks as long as it: that is no work.
         timed = [batch for batch in batches if batch.rows and batch.query not in self._real_time]
+        beginning = self._begins(timed)
         most_s = slots * sum(batch.duration_s for batch in timed)
         self._busy_s = self._busy_s + busy_s if self._executors.tells_tasks else most_s
         if timed:
@@ -169,13 +183,13 @@ class SessionMeter:
             # A batch may last longer than an interval: all that was worked since the last one is its work.
             # Kept while nothing is processed: an idle unit must still be seen to be too large.
             if self._busy_s > 0 and not beginning:
-                self._service_s = self._busy_s / sum(batch.rows for batch in timed)
+                self._service_s = self._record_s(timed)
             self._busy_s = 0.0
         return Measurement(
             unit=self.unit,
             at_s=now_s,
             interval_s=now_s - previous_s,
-            arrived=self._arrived(batches, before, processed + waiting + in_service - there_before),
+            arrived=arrived,
             processed=processed,
             emitted=sum(emitted),
             waiting=self._weighed(waiting),
@@ -187,7 +201,37 @@ class SessionMeter:
             latency_s=observed.get("latency_s"),
             latency_p95_s=observed.get("latency_p95_s"),
             readings=readings,
+            beginning=beginning,
         )
+
+    def _begins(self, batches: Sequence[Batch]) -> bool:
+        """Whether some of these batches say nothing of a record's work: a query's first starts Python workers
+        and compiles, and so may the next ones, which is most of what they cost where they are small."""
+        found = False
+        for batch in batches:
+            before = self._finished.get(batch.query, 0)
+            few = self._work.rows_within(self._longest_s(batch.query)) / 4
+            found |= before == 0 or (before < BEGINNING and batch.rows < few)
+            self._finished[batch.query] = before + 1
+        return found
+
+    def _longest_s(self, query: str) -> float:
+        """How long a query's batches may take; 0 where nobody said what is wanted of it."""
+        if not self._goals_known:
+            return 0.0
+        interval_s = self._triggers.get(query, Trigger()).interval_s
+        return max(interval_s, LONGEST_BATCH * self._goals.of(self.book.key(query)).slo_s)
+
+    def _record_s(self, batches: Sequence[Batch]) -> float:
+        """The slot time a record takes: in batches as long as they may be, where that can be said."""
+        rows, queries = sum(batch.rows for batch in batches), {batch.query for batch in batches}
+        if not self._goals_known or len(queries | self._triggers.keys()) > 1:
+            return self._busy_s / rows  # whose work it was is not told where there are several
+        if queries != self._work_of:
+            self._work.forget()
+            self._work_of = queries
+        longest_s = self._longest_s(batches[0].query)
+        return self._work.record_s(len(batches), rows, self._busy_s, longest_s)
 
     def _readings(
         self, executors: Sequence[Executor], usage: Mapping[str, tuple[float, float]], now_s: float
