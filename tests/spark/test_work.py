@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from penstock.spark.session.work import Work
+from penstock.spark.session.progress import Batch
+from penstock.spark.session.work import Beginnings, Work
 
 FIXED_S, RECORD_S, LONGEST_S = 1.5, 0.005, 4.0
 
@@ -79,3 +80,22 @@ def test_another_query_is_learnt_anew() -> None:
     told(work, [640, 800, 480, 960, 160, 80, 120] * 2, 80.0)
     work.forget()
     assert work.record_s(1, 100, 2.0, LONGEST_S) == pytest.approx(0.02)
+
+
+def a_batch(rows: int, query: str = "query") -> Batch:
+    return Batch(query, 0, 0.0, 7.5, rows, None, {})
+
+
+def test_a_first_batch_and_small_ones_before_many_records_only_begin() -> None:
+    begins = Beginnings()
+    assert begins.finish([a_batch(10)], there=0), "the first starts Python and compiles"
+    assert begins.finish([a_batch(40)], there=640), "as much again, for forty records of what is there"
+    assert not begins.finish([a_batch(600)], there=680)
+    assert not begins.finish([a_batch(40)], there=680), "later ones are what the query does"
+    assert begins.finish([a_batch(600), a_batch(5, "another")], there=0)
+
+
+def test_a_second_batch_tells_what_it_took_where_no_more_is_there() -> None:
+    begins = Beginnings()
+    begins.finish([a_batch(4)], there=0)
+    assert not begins.finish([a_batch(25)], there=0)

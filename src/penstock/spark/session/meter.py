@@ -23,7 +23,7 @@ from penstock.spark.session.goals import Goals
 from penstock.spark.session.progress import Batch, ProgressReader, observed_values
 from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib
 from penstock.spark.session.waiting import offsets_behind
-from penstock.spark.session.work import Work
+from penstock.spark.session.work import Beginnings, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,6 @@ POLL_DELAY_S = 0.1
 """How long Spark waits before it looks for new data again, as our settings have it."""
 LONGEST_BATCH = 0.4
 """Batches may take this share of the SLO: a record waits for one, is in the next, and some time is left."""
-BEGINNING = 3
-"""So many batches of a query may still be those that start Python workers and compile."""
 
 
 class MeterState(enum.Enum):
@@ -89,8 +87,7 @@ class SessionMeter:
         self._goals_known = goals is not None
         self._work, self._work_of = Work(), set[str]()
         """What batches cost, and of which query that was learnt."""
-        self._finished: dict[str, int] = {}
-        """Batches with records that each query has finished."""
+        self._beginnings = Beginnings()
         self.book = QueryBook(self._goals)
         """The queries one by one."""
         self._backlogs = Backlogs()
@@ -157,7 +154,7 @@ class SessionMeter:
         if not ran or previous_s is None or now_s <= previous_s:
             full = [batch for batch in batches if batch.rows]
             self._previous.update({batch.query: batch for batch in full})
-            self._begins(full)
+            self._beginnings.finish(full, 0)
             return None
         processed = sum(batch.rows for batch in batches)
         emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
@@ -175,7 +172,7 @@ class SessionMeter:
         )
         # A batch in real time lasts as long as it was told to, and its tasks as long as it: that is no work.
         timed = [batch for batch in batches if batch.rows and batch.query not in self._real_time]
-        beginning = self._begins(timed)
+        beginning = self._beginnings.finish(timed, waiting + in_service)
         most_s = slots * sum(batch.duration_s for batch in timed)
         self._busy_s = self._busy_s + busy_s if self._executors.tells_tasks else most_s
         if timed:
@@ -203,17 +200,6 @@ class SessionMeter:
             readings=readings,
             beginning=beginning,
         )
-
-    def _begins(self, batches: Sequence[Batch]) -> bool:
-        """Whether some of these batches say nothing of a record's work: a query's first starts Python workers
-        and compiles, and so may the next ones, which is most of what they cost where they are small."""
-        found = False
-        for batch in batches:
-            before = self._finished.get(batch.query, 0)
-            few = self._work.rows_within(self._longest_s(batch.query)) / 4
-            found |= before == 0 or (before < BEGINNING and batch.rows < few)
-            self._finished[batch.query] = before + 1
-        return found
 
     def _longest_s(self, query: str) -> float:
         """How long a query's batches may take; 0 where nobody said what is wanted of it."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
+
+from penstock.spark.session.progress import Batch
 
 REMEMBERED = 60
 """Measurements that are learnt from."""
@@ -21,6 +23,8 @@ DOUBT = 2.0
 """The cost of a record is taken to be so many standard errors above what fits best."""
 FAR_OFF = 4.0
 """What is so many times as far off the line as usual is left out."""
+BEGINNING = 3
+"""So many batches of a query may still be those that start Python workers and compile."""
 RATES = 10
 """Measurements over which the load is averaged."""
 
@@ -81,6 +85,27 @@ class Work:
         if len(near) < LEAST or not 0 < each_s < line.mean_s / line.mean_rows:
             return 0.0, line.mean_s / line.mean_rows
         return line.mean_s - each_s * line.mean_rows, each_s
+
+
+class Beginnings:
+    """Knows which batches say nothing of a record's work, because their query has only just begun.
+
+    A query's first batch starts Python workers and compiles. So may the next ones, which is most of what they
+    cost where they are small.
+    """
+
+    def __init__(self) -> None:
+        self._finished: dict[str, int] = {}
+        """Batches with records of each query."""
+
+    def finish(self, batches: Iterable[Batch], there: int) -> bool:
+        """Whether these say nothing, or some of them; `there` is how many records wait or are in work."""
+        found = False
+        for batch in batches:
+            before = self._finished.get(batch.query, 0)
+            found |= before == 0 or (before < BEGINNING and batch.rows < there / 4)
+            self._finished[batch.query] = before + 1
+        return found
 
 
 class _Line(NamedTuple):
