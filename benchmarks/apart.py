@@ -45,6 +45,8 @@ BROKERS = ("cloud", "private")
 ROOT = "/srv/penstock"
 """Where everything of a site lies, on the disk of its host."""
 CUT_S = 120.0
+MINUTES = 4.0
+"""How long positions are sent once a ride was reported."""
 PATIENCE_S = 600.0
 """Far beyond what anything takes, for machines that do much else."""
 FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -347,7 +349,7 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--minutes", type=float, default=4.0, help="how long positions are sent once a ride was reported"
+        "--minutes", type=float, default=MINUTES, help="how long positions are sent once a ride was reported"
     )
     parser.add_argument("--no-cut", action="store_true", help="leave the sites joined")
     parser.add_argument(

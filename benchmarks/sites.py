@@ -3,7 +3,8 @@
 Parts, each of which takes minutes and can be run alone (`--part`); build/sites.json has the newest figures of
 each. `light`, `units` and `wiring` make changes of every kind by the API under load, while hosts come and go,
 and take each back. `crash` kills a controller amid a change and has a change rolled back. `pair` kills the
-service that serves. `requests` asks the API 5,000 times what schemathesis thinks of.
+service that serves. `requests` asks the API 5,000 times what schemathesis thinks of. `apart` is `make apart`:
+the taxi fleet over three sites of the rig, one of them cut off.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import taking_over
+from benchmarks import apart, taking_over
 from benchmarks.changing import CHANGES, LIGHT, UNITS, WIRING, changed, mistakes, outsiders
 from penstock.errors import PenstockError
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import Figure, print_figures, write_figures
+from penstock.rig.availability import unavailable
 
 RESULT = Path("build") / "sites.json"
 REQUESTS = 5000
@@ -65,6 +67,13 @@ def requests(folder: Path, say: Say) -> list[Figure]:
     return [*counts, Figure(name, told, "none", holds=right)]
 
 
+def over_the_rig(folder: Path, say: Say) -> list[Figure]:
+    """The taxi fleet over three sites of the rig, where there can be one."""
+    if why := unavailable():
+        return [Figure("could not be measured", why, holds=False)]
+    return apart.run(folder, apart.MINUTES, True, say)
+
+
 PARTS: dict[str, Callable[[Path, Say], list[Figure]]] = {
     "light": lambda folder, say: changed(
         list(LIGHT), folder, say, lambda run: [*outsiders(run), *mistakes(run)]
@@ -74,6 +83,7 @@ PARTS: dict[str, Callable[[Path, Say], list[Figure]]] = {
     "crash": taking_over.crashes,
     "pair": taking_over.pair,
     "requests": requests,
+    "apart": over_the_rig,
 }
 
 
