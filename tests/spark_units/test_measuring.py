@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from penstock.channels.model import Arrival
@@ -75,3 +77,21 @@ def test_totals_count_compliance_and_percentiles_of_a_run():
     assert (count.compliance.records, count.compliance.real_time, count.compliance.relaxed) == (200, 100, 200)
     assert (count.durations.p50_s, count.durations.p99_s) == (0.5, 3.0)
     assert totals.latencies().mean_s == pytest.approx(3.5)
+
+
+def test_a_month_of_heartbeats_is_counted_like_a_minute_of_them_and_takes_no_more_room():
+    short, long = UnitTotals(slo_s=1.0), UnitTotals(slo_s=1.0)
+    told = Measurement(
+        "unit", 1.0, 1.0, 100, 100, 100, duration_s=0.4, duration_p95_s=0.9, duration_p99_s=1.5
+    )
+    short.add(told)
+    room = len(pickle.dumps(short))
+    for _ in range(12_000):
+        long.add(told)
+
+    once, often = short.count(), long.count()
+    assert often.compliance.ratio("real_time") == once.compliance.ratio("real_time") == 0.95
+    assert often.durations.p95_s == pytest.approx(once.durations.p95_s)
+    assert often.durations.p99_s == pytest.approx(once.durations.p99_s)
+    assert often.durations.count == 12_000 * once.durations.count
+    assert len(pickle.dumps(long)) < 1.01 * room
