@@ -19,7 +19,7 @@ from penstock.monitoring.measurements import InstanceReading
 from penstock.policies.auto import Auto
 from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import MOST_EXTRA, Ability, Future, late_records
-from penstock.policies.auto_choice import Prices, fewer_instances, more_instances
+from penstock.policies.auto_choice import Prices, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
 from penstock.policies.auto_moves import LOOKED_BACK, RESCALE_BINS, charged_bins, moves_of, plain_moves
 from penstock.policies.view import Lesson, ScalingEvent, View
@@ -234,6 +234,31 @@ def test_no_host_is_given_back_that_would_be_missed_however_little_a_late_record
     arguments = (12, 1, 4, TIMES_S, calm, 15.9)
     assert fewer_instances(future, ABILITY, careless, *arguments).count == 8
     assert fewer_instances(future, ABILITY, careful, *arguments).count == 12
+
+
+def test_what_would_be_asked_for_again_is_not_given_back():
+    """Twelve just about carry the load of 24/s; a thirteenth comes, as the load needs it for the hour."""
+    future, far = a_future(load=24.0, count=13), np.full((2, 3), 24.5)
+
+    def again(worth: float, load: float = 24.0) -> bool:
+        later = replace(future, ways_per_s=np.full((2, 6), load))
+        return asked_again(later, ABILITY, prices(worth), 13, 12, TIMES_S, far, 60.0, load)
+
+    assert again(1e-4)
+    assert not again(1e-12)
+    assert not again(1e-4, load=15.0)
+
+
+def test_a_load_that_fills_its_instances_to_the_last_is_no_reason_to_come_and_go():
+    busy = Choice("stepwise", {"levels_per_s": (8 / 0.35,), "hold_s": 3600.0})
+    topology = a_simulated_topology(Choice("auto"))
+    topology = replace(
+        topology,
+        sources=(Source("s", workload=busy),),
+        units=(replace(topology.units[0], initial_instances=9),),
+    )
+    result = simulate(topology, SimulationSettings(seed=2), duration_s=5 * 3600.0)
+    assert result.rescales - 9 <= 6
 
 
 def test_the_alternatives_are_told_with_what_they_would_have_cost():

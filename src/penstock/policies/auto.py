@@ -24,7 +24,7 @@ from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
 from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
 from penstock.policies.auto_capacity import COLD_RECOVERY_LEADS, RECOVERY_LEADS, Ability, Future
-from penstock.policies.auto_choice import Choice, Prices, Tried, fewer_instances, more_instances
+from penstock.policies.auto_choice import Choice, Prices, Tried, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves, unpaid_share
 from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan, right
@@ -115,6 +115,11 @@ class Auto:
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
             seen.present_per_s, seen.headroom(prices), spendable_s,
         )  # fmt: skip
+        if down.count < count and asked_again(
+            seen.future, seen.ability, prices, count, down.count, times_s, far, view.interval_s,
+            seen.present_per_s,
+        ):  # fmt: skip
+            down = Choice(count, 0.0, 0.0, 0.0, (Tried(down.count, down.costs, down.late),))
         if down.count < count and not prices.priced:
             reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
             _stop(plan, unit, count - down.count, reason)

@@ -26,6 +26,8 @@ SPENT_BINS = 6.0
 """Lateness that is left is spent where it buys at least so many intervals with a host less."""
 MOST_BEYOND = 3.0
 """What is not needed again within the time looked at is taken to be so for at most so many times it more."""
+HARDLY = 1.01
+"""Instances that do less than so many times the load hardly carry it: their rate is not known any better."""
 SURE = 0.7
 """What the load needs in this share of the ways and of the time looked at comes anyway."""
 MOST_STEPS = 12
@@ -181,6 +183,22 @@ def fewer_instances(
     return _chosen(counts, [-amount for amount in saved], late.tolist(), best)
 
 
+def asked_again(
+    future: Future, ability: Ability, prices: Prices, count: int, lower: int, times_s: Floats,
+    far_per_s: Floats, interval_s: float, now_per_s: float,
+) -> bool:  # fmt: skip
+    """Whether the next decisions would ask again for what is given back, so that it would only come and go.
+
+    How much an instance does is not known exactly, and next to full every hundredth counts: what hardly
+    carries the load is taken not to. A backlog gathers then, of at least what may wait.
+    """
+    ability = replace(ability, rate_per_s=ability.rate_per_s / HARDLY)
+    gathers = ability.slack_s * now_per_s if lower * ability.rate_per_s < now_per_s else 0.0
+    coming = np.maximum(0.0, future.coming - (count - lower))
+    left = replace(future, coming=coming, backlog=max(future.backlog, gathers))
+    return more_instances(left, ability, prices, lower, count, times_s, far_per_s, interval_s).count > lower
+
+
 def _chosen(counts: Sequence[int], costs: Sequence[float], late: Sequence[float], best: int) -> Choice:
     """The choice of one of some numbers, the present one first, with those next to it."""
     near = {place for place in (0, best - 1, best + 1) if 0 <= place < len(counts) and place != best}
@@ -234,7 +252,7 @@ def _spends(
 
 def _first_time(times_s: Floats, reached: Floats) -> float:
     """The mean time until something happens, from how likely it has happened by some instants."""
-    widths = np.diff(times_s, prepend=0.0)
+    widths = _widths(times_s)
     before = np.concatenate([[0.0], reached[:-1]])
     within_s = float(widths @ (1.0 - (before + reached) / 2.0))
     # What has not happened by then goes on to be as likely as over the later half of what is looked at.
@@ -252,5 +270,12 @@ def _mean_over(times_s: Floats, shares: Floats, until_s: float) -> float:
     times, values = times_s[inside], shares[inside]
     if until_s > times[-1]:
         times, values = np.append(times, until_s), np.append(values, values[-1])
-    widths = np.diff(times, prepend=0.0)
+    widths = _widths(times)
     return float((widths * values).sum() / widths.sum())
+
+
+def _widths(times_s: Floats) -> Floats:
+    """From each instant back to the one before it, the first from now."""
+    found = times_s.copy()
+    found[1:] -= times_s[:-1]
+    return found
