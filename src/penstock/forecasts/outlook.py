@@ -8,6 +8,7 @@ beaten it on the record, by the pinball loss of the quantiles that a decision de
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -40,6 +41,7 @@ WEIGHTS: Floats = np.diff(_EDGES)
 """How likely each way is that the load may go; close to the highest they are many and unlikely."""
 LEVELS: Floats = (_EDGES[1:] + _EDGES[:-1]) / 2
 """The quantile each way keeps, at every distance."""
+_LEVELS: tuple[float, ...] = tuple(LEVELS.tolist())
 NORMAL: Floats = np.array([NormalDist().inv_cdf(float(level)) for level in LEVELS])
 QUANTILES = (0.5, 0.9, 0.98)
 """The quantiles forecasters are compared by."""
@@ -149,7 +151,11 @@ class Outlook:
 
     def quantile(self, share: float, column: int) -> float:
         """The load that is not exceeded in this share of the ways, at a distance."""
-        return float(np.interp(share, LEVELS, self.ways_per_s[:, column]))
+        ways, at = self.ways_per_s[:, column], bisect_right(_LEVELS, share)
+        if not 0 < at < len(_LEVELS):
+            return float(ways[min(at, len(_LEVELS) - 1)])
+        part = (share - _LEVELS[at - 1]) / (_LEVELS[at] - _LEVELS[at - 1])
+        return float(ways[at - 1] + part * (ways[at] - ways[at - 1]))
 
 
 def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outlook:
