@@ -178,7 +178,7 @@ def test_a_rise_as_never_before_is_taken_to_go_on():
 
 
 def test_how_a_crowd_surprised_says_nothing_of_how_far_it_goes_on():
-    """It rises by as much every minute: once it is known to rise, no way is as far off as its first minute."""
+    """It rises as much every minute: once it is known to rise, no way is as far off as its first minute."""
     rates = 50.0 * np.exp(np.random.default_rng(3).normal(0, 0.005, 700))
     crowd = outlook_of(a_load([*rates, 56.0, 62.0, 68.0]), 1)
     assert crowd.forecaster.startswith("goes on as over the last 1 ")
