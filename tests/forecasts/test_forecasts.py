@@ -177,14 +177,6 @@ def test_a_rise_as_never_before_is_taken_to_go_on():
     assert unheard.quantile(0.5, 1) > 60.0
 
 
-def test_how_a_crowd_surprised_says_nothing_of_how_far_it_goes_on():
-    """It rises as much every minute: once it is known to rise, no way is as far off as its first minute."""
-    rates = 50.0 * np.exp(np.random.default_rng(3).normal(0, 0.005, 700))
-    crowd = outlook_of(a_load([*rates, 56.0, 62.0, 68.0]), 1)
-    assert crowd.forecaster.startswith("goes on as over the last 1 ")
-    assert crowd.ways_per_s[-1, 0] < crowd.quantile(0.5, 0) * 1.05
-
-
 def test_a_load_that_often_jumps_is_not_taken_to_go_on_after_a_jump():
     rates = np.repeat(50.0 * np.exp(np.random.default_rng(3).normal(0, 0.15, 140)), 5)
     assert outlook_of(a_load([*rates, rates[-1] * 1.15]), 2).quantile(0.5, 1) < rates[-1] * 1.17

@@ -172,12 +172,11 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
         levels = season.over(load.end_s, load.bin_s, len(actual), AHEAD[-1])
         usually = [Usual(level, None if by_share else last) for level in levels]
     lines = _lines(actual, last, usually)
-    crowd = _goes_on(lines, last)
-    best = crowd or _best(lines, actual, control, stride=2)
+    best = _goes_on(lines, last) or _best(lines, actual, control, stride=2)
     # What is best for the next minutes need not be so for the next hour: a day is seen from afar.
     later = _best(lines, actual, FAR, stride=3) if len(actual) > 2 * AHEAD[FAR] else best
     step = CAREFUL_STEP if by_share else CAREFUL_STEP * float(last[-1])
-    found = _ways(best, later, actual, step, UNHEARD_BINS if crowd else 0)
+    found = _ways(best, later, actual, step)
     if by_share:
         np.exp(found, out=found)
     # Shares seen at a low load would make a high one grow without end.
@@ -313,11 +312,10 @@ def _losses(errors: Singles) -> Floats:
     return total
 
 
-def _ways(near: Line, far: Line, actual: Floats, careful_step: float, begun: int = 0) -> Floats:
+def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:
     """The forecast from now on plus quantiles of past errors, a row for each of `LEVELS`; then for peaks.
 
     A peak is the highest load up to a distance: over noise it is exceeded sooner than the load at any one.
-    What the line was wrong by as a crowd began (some bins ago) says nothing of how far the crowd goes on.
     """
     count = len(actual)
     trust = min(1.0, count / ENOUGH)
@@ -328,14 +326,14 @@ def _ways(near: Line, far: Line, actual: Floats, careful_step: float, begun: int
         found[0] = careful_step * np.sqrt(DISTANCES) * NORMAL[:, None]
         found[1] = np.abs(found[0])
     # The next bins from every one of the past, what is farther from every third: it is smoother.
-    for line, columns, stride, until in (
-        (near, np.arange(min(NEAR, known)), 1, count - begun),
-        (far, np.arange(NEAR, max(NEAR, known)), 3, count),
+    for line, columns, stride in (
+        (near, np.arange(min(NEAR, known)), 1),
+        (far, np.arange(NEAR, max(NEAR, known)), 3),
     ):
         if columns.size:
             part = found[:, :, columns[0] : columns[-1] + 1]
             part *= 1.0 - trust
-            part += trust * _errors(line, actual[:until], columns, stride)
+            part += trust * _errors(line, actual, columns, stride)
     for column in range(known, len(AHEAD)):
         if column > 0:
             # Not seen so far ahead yet: what was seen at the distance before, spread as a random walk is.
