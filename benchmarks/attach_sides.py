@@ -1,9 +1,11 @@
 """What attaching saves: beside no scaling at peak size, and beside Spark's own dynamic allocation.
 
-The word count of `examples/attach` under a load of 1×, 4× and 1×, three times on the same cluster with the
-same bounds, four minutes each. A decision every two seconds in place of every ten makes a minute here stand
-for five. The SLO leaves the time to start an executor, which no one who follows a load can do without.
-`python -m benchmarks.attach_sides "attach"` runs one side, and reckons with the last runs of the others.
+The word count of `examples/attach` under two loads of the same size: one that jumps from 1× to 4× and back
+(Square) and one that rises and falls over two minutes (Pyramid), each three times on the same cluster with
+the same bounds, four minutes a time. A decision every two seconds in place of every ten makes a minute here
+stand for five. The SLO leaves the time to start an executor, which no one who follows a load can do without.
+`python -m benchmarks.attach_sides pyramid attach` runs one load and one side, and reckons with the last runs
+of the others.
 """
 
 from __future__ import annotations
@@ -41,7 +43,15 @@ SIDES = ("at peak size", "dynamic allocation", "attach")
 MOST = 4
 SLO_S = 10.0
 INTERVAL_S = 2.0
-LOADS = ((80, 60.0), (320, 60.0), (80, 90.0))
+LOADS = {
+    "square": ((80, 60.0), (320, 60.0), (80, 90.0)),
+    "pyramid": (
+        (80, 30.0),
+        *((80 + 30 * step, 7.5) for step in range(1, 9)),
+        *((80 + 30 * step, 7.5) for step in range(7, -1, -1)),
+        (80, 60.0),
+    ),
+}
 """Lines a second, and for how many seconds."""
 
 
@@ -58,21 +68,23 @@ class Side:
 
 
 def figures() -> list[Figure]:
-    """All three sides, one after the other."""
+    """All three sides under each load, one after the other."""
     ensure_archive()
-    return compared({name: one_side(name) for name in SIDES})
+    return [
+        figure for load in LOADS for figure in compared(load, {name: one_side(load, name) for name in SIDES})
+    ]
 
 
-def compared(sides: dict[str, Side]) -> list[Figure]:
-    """Each side, and ours beside dynamic allocation's where both were run."""
+def compared(load: str, sides: dict[str, Side]) -> list[Figure]:
+    """Each side under a load, and ours beside dynamic allocation's where both were run."""
     found = []
     for name, side in sides.items():
         whole = side.words == demo.WORDS * side.lines
         found += [
-            Figure(f"{name}: executor-minutes", side.executor_minutes, unit="min"),
-            Figure(f"{name}: lines within {SLO_S:g} s", side.kept_ratio * 100, unit="%"),
-            Figure(f"{name}: changes of the number of executors", float(side.rescales)),
-            Figure(f"{name}: every word counted once", str(whole).lower(), "true", holds=whole),
+            Figure(f"{load}, {name}: executor-minutes", side.executor_minutes, unit="min"),
+            Figure(f"{load}, {name}: lines within {SLO_S:g} s", side.kept_ratio * 100, unit="%"),
+            Figure(f"{load}, {name}: changes of the number of executors", float(side.rescales)),
+            Figure(f"{load}, {name}: every word counted once", str(whole).lower(), "true", holds=whole),
         ]
     ours, theirs = sides.get("attach"), sides.get("dynamic allocation")
     if ours is None or theirs is None:
@@ -81,21 +93,29 @@ def compared(sides: dict[str, Side]) -> list[Figure]:
     kept = (ours.kept_ratio - theirs.kept_ratio) * 100
     return [
         *found,
-        Figure("attach: executor-minutes, of dynamic allocation's", ratio, "<= 0.6", holds=ratio <= 0.6),
-        Figure("attach: SLO kept, above dynamic allocation's", kept, ">= 0", holds=kept >= 0, unit="points"),
+        Figure(
+            f"{load}, attach: executor-minutes, of dynamic allocation's", ratio, "<= 0.6", holds=ratio <= 0.6
+        ),
+        Figure(
+            f"{load}, attach: SLO kept, above dynamic allocation's",
+            kept,
+            ">= 0",
+            holds=kept >= 0,
+            unit="points",
+        ),
     ]
 
 
-def one_side(name: str) -> Side:
-    """One run of the three phases, on a cluster of its own."""
-    print(f"side by side: {name}", file=sys.stderr, flush=True)
+def one_side(load: str, name: str) -> Side:
+    """One run under a load, on a cluster of its own."""
+    print(f"side by side: {load}, {name}", file=sys.stderr, flush=True)
     with LocalCluster(2, cores=2, memory_mib=4096) as cluster:
-        side = _run(name, cluster)
+        side = _run(load, name, cluster)
     print(f"side by side: {side}", file=sys.stderr, flush=True)
     return side
 
 
-def _run(name: str, cluster: LocalCluster) -> Side:
+def _run(load: str, name: str, cluster: LocalCluster) -> Side:
     master = cluster.master_url
     # The cluster lets in who knows its secret: a plain session reads it from this folder.
     os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
@@ -118,7 +138,7 @@ def _run(name: str, cluster: LocalCluster) -> Side:
             _begin(feeder, rows)
             executor_s, rescales, before = 0.0, 0, len(control.executors())
             since_s, last_s = time.time(), time.monotonic()
-            for lines_per_s, seconds in LOADS:
+            for lines_per_s, seconds in LOADS[load]:
                 feeder.lines_per_s = lines_per_s
                 until_s = time.monotonic() + seconds
                 while time.monotonic() < until_s:
@@ -138,7 +158,7 @@ def _run(name: str, cluster: LocalCluster) -> Side:
             end_session()
         kept = _kept(folder / "journal.db", since_s)
         JOURNALS.mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / "journal.db", JOURNALS / f"{name}.db")
+        shutil.copy(folder / "journal.db", JOURNALS / f"{load}, {name}.db")
         return Side(executor_s / 60, kept, rescales, feeder.written, words)
 
 
@@ -190,23 +210,27 @@ def _kept(journal: Path, since_s: float) -> float:
 
 
 def main() -> int:
-    """Run the sides that are named (all where none is), and compare with what the others came to last."""
-    wanted = sys.argv[1:] or list(SIDES)
-    unknown = sorted(set(wanted) - set(SIDES))
+    """Run the loads and sides that are named (all where none is), and compare with the others' last."""
+    unknown = sorted(set(sys.argv[1:]) - set(SIDES) - set(LOADS))
     if unknown:
-        print(f"unknown side {', '.join(unknown)}; known: {', '.join(SIDES)}", file=sys.stderr)
+        known_ones = ", ".join((*LOADS, *SIDES))
+        print(f"unknown load or side {', '.join(unknown)}; known: {known_ones}", file=sys.stderr)
         return 2
+    loads = [load for load in LOADS if load in sys.argv[1:]] or list(LOADS)
+    wanted = [name for name in SIDES if name in sys.argv[1:]] or list(SIDES)
     exit_on_sigterm()
     ensure_archive()
     try:
         known = json.loads(RESULT.read_text())
     except (OSError, ValueError):
         known = {}
-    for name in wanted:
-        known[name] = asdict(one_side(name))
-        RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(json.dumps(known, indent=2) + "\n")
-    print_figures(compared({name: Side(**known[name]) for name in SIDES if name in known}), "side by side")
+    for load in loads:
+        for name in wanted:
+            known.setdefault(load, {})[name] = asdict(one_side(load, name))
+            RESULT.parent.mkdir(exist_ok=True)
+            RESULT.write_text(json.dumps(known, indent=2) + "\n")
+        found = {name: Side(**known[load][name]) for name in SIDES if name in known[load]}
+        print_figures(compared(load, found), f"side by side, {load}")
     return 0
 
 
