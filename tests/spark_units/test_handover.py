@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from penstock.channels.batches import publish
+from penstock.channels.feeder import ALIVE
 from penstock.channels.lookups import update
 from penstock.channels.sinks import read_results
 from penstock.runs.changes import Preview, preview, require_possible
@@ -217,6 +218,15 @@ def test_a_rehearsal_finds_what_would_fail_and_touches_neither_streams_nor_resul
     assert "nobody can do this" in cause_of(failed.value)
     assert sorted(str(file) for file in live.folders.root.rglob("*")) == before
     assert live.ids() == live.wanted()
+
+
+def test_a_rehearsal_reads_what_a_feeder_left_beside_its_sign_of_life(
+    live_on_files: Live, tmp_path: Path
+) -> None:
+    live = live_on_files
+    live.put()
+    (live.folders.root / "sources" / "numbers" / ALIVE).touch()
+    assert rehearse(live.spark, live.topology, "first", live.folders, tmp_path.parent / "fed") == 10
 
 
 def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live_on_files: Live) -> None:

@@ -62,7 +62,9 @@ def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders
 def _copied(stream: Path, copy: Path) -> int:
     """Link the newest batches that lie in some reader's folder of a stream; how many records."""
     copy.mkdir(parents=True, exist_ok=True)
-    for reader in sorted(stream.iterdir()) if stream.exists() else ():
+    # Beside the readers' folders lies a source's sign of life.
+    readers = sorted(entry for entry in stream.iterdir() if entry.is_dir()) if stream.exists() else []
+    for reader in readers:
         newest = [batch for batch in batches_in(reader) if _filled(batch.path)][-MOST_BATCHES:]
         done = 0
         for batch in newest:
