@@ -131,6 +131,7 @@ PYTHON = 'Traceback (most recent call last):\n  File "a", line 1\n'
         (OUTER + "Caused by: x.ConfigException: no servers\n", "x.ConfigException: no servers"),
         (PYTHON + "shop.OutOfStock: nothing left\n", "shop.OutOfStock: nothing left"),
         (PYTHON + "AssertionError\n", "AssertionError"),
+        (PYTHON + "py4j.protocol.Py4JJavaError: " + DIRECT, "java.lang.Error: no room"),
         (ValueError("plain words"), "plain words"),
         (RuntimeError(), "RuntimeError"),
         ("", "str"),

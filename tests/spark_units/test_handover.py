@@ -21,7 +21,7 @@ from penstock.spark.gateway.errors import cause_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import generated_sources
 from penstock.spark.unit.query import UnitQuery
-from penstock.spark.unit.rehearsal import rehearse
+from penstock.spark.unit.rehearsal import has_other_columns, rehearse
 from penstock.spark.unit.streams import taken_by
 from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
 
@@ -227,6 +227,19 @@ def test_a_rehearsal_reads_what_a_feeder_left_beside_its_sign_of_life(
     live.put()
     (live.folders.root / "sources" / "numbers" / ALIVE).touch()
     assert rehearse(live.spark, live.topology, "first", live.folders, tmp_path.parent / "fed") == 10
+
+
+def test_records_of_other_types_than_the_next_version_reads_are_not_tried_on_it(live_on_files: Live) -> None:
+    live = live_on_files
+    live.put()
+    live.drain(["first"])
+    units = {"first": ("read",), "second": ("keep",)}
+    keep = passing("keep", "read")
+    same = a_version([passing("read", "numbers"), keep], units, out="keep")
+    other = a_version([replace(passing("read", "numbers"), schema="number double"), keep], units, out="keep")
+    assert not has_other_columns(live.spark, same, "second", live.folders)
+    assert has_other_columns(live.spark, other, "second", live.folders)
+    assert not has_other_columns(live.spark, other, "first", live.folders), "a source's JSON has no types"
 
 
 def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live_on_files: Live) -> None:

@@ -33,7 +33,7 @@ def cause_of(error: BaseException | str) -> str:
     text = "\n".join([*_messages(error), *told])
     lines = [line.strip() for line in text.splitlines()]
     python = _python_error(text)
-    if python is not None:
+    if python is not None and _CALLING not in python:
         return python
     telling = [cause.splitlines()[0].strip() for cause in told if _tells(cause)]
     if telling:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.channels import lookups
-from penstock.channels.batches import batches_in, data_files
+from penstock.channels.batches import BatchFolder, batches_in, data_files
 from penstock.channels.registry import has_server
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import plan_unit
@@ -34,6 +34,26 @@ def can_be_rehearsed(topology: Topology, unit: str) -> bool:
         given.stream is not None and not has_server(topology, given.channel)
         for given in plan_unit(topology, unit).inputs
     )
+
+
+def has_other_columns(spark: SparkSession, topology: Topology, unit: str, run: RunFolders) -> bool:
+    """Whether records lie in a unit's inputs that are of other types than its next version reads.
+
+    It never sees them: such a stream is read to its end before the next version begins.
+    """
+    channels = Channels(topology, run, None)
+    for given in plan_unit(topology, unit).inputs:
+        stream = None if given.stream is None else channels[given.channel].stream(given.stream.producer)
+        if given.stream is None or given.stream.schema is None or stream is None:
+            continue
+        wanted = spark.createDataFrame([], given.stream.schema).schema
+        for batch in (batches[-1] for reader in _readers(stream) if (batches := _lying(reader))):
+            # JSON has no types of its own: whatever it is read with fits, or is told as a bad record.
+            files = [file for file in data_files(batch.path) if file.suffix == ".parquet"]
+            found = {f.name: f.dataType for f in spark.read.parquet(str(files[0])).schema} if files else {}
+            if any(found.get(field.name, field.dataType) != field.dataType for field in wanted):
+                return True
+    return False
 
 
 def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders, apart: Path) -> int:
@@ -62,12 +82,9 @@ def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders
 def _copied(stream: Path, copy: Path) -> int:
     """Link the newest batches that lie in some reader's folder of a stream; how many records."""
     copy.mkdir(parents=True, exist_ok=True)
-    # Beside the readers' folders lies a source's sign of life.
-    readers = sorted(entry for entry in stream.iterdir() if entry.is_dir()) if stream.exists() else []
-    for reader in readers:
-        newest = [batch for batch in batches_in(reader) if _filled(batch.path)][-MOST_BATCHES:]
+    for reader in _readers(stream):
         done = 0
-        for batch in newest:
+        for batch in _lying(reader)[-MOST_BATCHES:]:
             (copy / batch.path.name).mkdir(exist_ok=True)
             # Whoever reads it may delete it at this moment: then there is one less.
             with contextlib.suppress(FileNotFoundError):
@@ -77,6 +94,16 @@ def _copied(stream: Path, copy: Path) -> int:
         if done:
             return done
     return 0
+
+
+def _readers(stream: Path) -> list[Path]:
+    """The folders of a stream's readers; beside them lies a source's sign of life."""
+    return sorted(entry for entry in stream.iterdir() if entry.is_dir()) if stream.exists() else []
+
+
+def _lying(reader: Path) -> list[BatchFolder]:
+    """The batches of a reader that are not deleted yet."""
+    return [batch for batch in batches_in(reader) if _filled(batch.path)]
 
 
 def _filled(folder: Path) -> bool:
