@@ -31,7 +31,8 @@ def cause_of(error: BaseException | str) -> str:
     """
     told = list(_java_causes(error))
     text = "\n".join([*_messages(error), *told])
-    lines = [line.strip() for line in text.splitlines()]
+    # Below py4j's own line, Java's begins with a colon.
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines()]
     python = _python_error(text)
     if python is not None and _CALLING not in python:
         return python
@@ -45,8 +46,7 @@ def cause_of(error: BaseException | str) -> str:
     named = [line for line in lines if _NAMED.match(line) and "py4j" not in line.lower() and _tells(line)]
     if named:
         return named[-1]
-    # Below py4j's own line, Java's begins with a colon.
-    remaining = [line.removeprefix(": ") for line in lines if line and not line.startswith(_CALLING)]
+    remaining = [line for line in lines if line and not line.startswith(_CALLING)]
     return remaining[0] if remaining else type(error).__name__
 
 
