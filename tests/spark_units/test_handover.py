@@ -21,7 +21,7 @@ from penstock.spark.gateway.errors import cause_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import generated_sources
 from penstock.spark.unit.query import UnitQuery
-from penstock.spark.unit.rehearsal import has_other_columns, rehearse
+from penstock.spark.unit.rehearsal import OtherTypesError, rehearse
 from penstock.spark.unit.streams import taken_by
 from penstock.topology.model import Channel, Choice, Operator, Sink, Source, Topology, Unit
 
@@ -229,17 +229,19 @@ def test_a_rehearsal_reads_what_a_feeder_left_beside_its_sign_of_life(
     assert rehearse(live.spark, live.topology, "first", live.folders, tmp_path.parent / "fed") == 10
 
 
-def test_records_of_other_types_than_the_next_version_reads_are_not_tried_on_it(live_on_files: Live) -> None:
+def test_records_of_other_types_than_the_next_version_reads_are_not_tried_on_it(
+    live_on_files: Live, tmp_path: Path
+) -> None:
     live = live_on_files
     live.put()
     live.drain(["first"])
+    live.put()
+    read = replace(passing("read", "numbers"), schema="number double")
     units = {"first": ("read",), "second": ("keep",)}
-    keep = passing("keep", "read")
-    same = a_version([passing("read", "numbers"), keep], units, out="keep")
-    other = a_version([replace(passing("read", "numbers"), schema="number double"), keep], units, out="keep")
-    assert not has_other_columns(live.spark, same, "second", live.folders)
-    assert has_other_columns(live.spark, other, "second", live.folders)
-    assert not has_other_columns(live.spark, other, "first", live.folders), "a source's JSON has no types"
+    other = a_version([read, passing("keep", "read")], units, out="keep")
+    with pytest.raises(OtherTypesError, match="of other types than it will read"):
+        rehearse(live.spark, other, "second", live.folders, tmp_path.parent / "other")
+    assert rehearse(live.spark, other, "first", live.folders, tmp_path.parent / "same") == 10
 
 
 def test_a_function_sees_the_next_version_of_what_it_looks_up_in_the_next_batch(live_on_files: Live) -> None:

@@ -23,7 +23,7 @@ from penstock.plain import from_json, to_json
 from penstock.spark.gateway.errors import cause_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.heartbeat import HeartbeatClient
-from penstock.spark.unit.rehearsal import can_be_rehearsed, has_other_columns, rehearse
+from penstock.spark.unit.rehearsal import OtherTypesError, can_be_rehearsed, rehearse
 from penstock.spark.unit.specification import UnitSpecification
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def _tried(spark: SparkSession, executors: ExecutorControl, specification: UnitS
     run = RunFolders(Path(specification.folder))
     apart = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=run.root))
     try:
-        if has_other_columns(spark, topology, unit, run):
-            return Prepared(why_not="what lies in its inputs is of other types than it will read")
         return Prepared(rehearse(spark, topology, unit, run, apart))
+    except OtherTypesError as error:
+        return Prepared(why_not=str(error))
     except PenstockError as error:
         return Prepared(problem=redacted(f"unit {unit}: {error}"))
     except Exception as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.channels import lookups
 from penstock.channels.batches import BatchFolder, batches_in, data_files
 from penstock.channels.registry import has_server
+from penstock.errors import PenstockError
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.query import UnitQuery
@@ -36,30 +37,17 @@ def can_be_rehearsed(topology: Topology, unit: str) -> bool:
     )
 
 
-def has_other_columns(spark: SparkSession, topology: Topology, unit: str, run: RunFolders) -> bool:
-    """Whether records lie in a unit's inputs that are of other types than its next version reads.
+class OtherTypesError(PenstockError):
+    """What lies in a unit's inputs is of other types than its next version reads.
 
-    It never sees them: such a stream is read to its end before the next version begins.
+    It never sees those records: such a stream is read to its end before the next version begins.
     """
-    channels = Channels(topology, run, None)
-    for given in plan_unit(topology, unit).inputs:
-        stream = None if given.stream is None else channels[given.channel].stream(given.stream.producer)
-        if given.stream is None or given.stream.schema is None or stream is None:
-            continue
-        wanted = spark.createDataFrame([], given.stream.schema).schema
-        for batch in (batches[-1] for reader in _readers(stream) if (batches := _lying(reader))):
-            # JSON has no types of its own: whatever it is read with fits, or is told as a bad record.
-            files = [file for file in data_files(batch.path) if file.suffix == ".parquet"]
-            found = {f.name: f.dataType for f in spark.read.parquet(str(files[0])).schema} if files else {}
-            if any(found.get(field.name, field.dataType) != field.dataType for field in wanted):
-                return True
-    return False
 
 
 def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders, apart: Path) -> int:
     """Run a unit's next version on copies of what lies in its inputs, below a folder; how many records.
 
-    Raises what an operator throws.
+    Raises what an operator throws, and OtherTypesError where those records are none for it.
     """
     quiet = replace(topology, sinks=tuple(replace(sink, function=None) for sink in topology.sinks))
     channels, copies = Channels(topology, run, None), Channels(quiet, RunFolders(apart), None)
@@ -70,6 +58,8 @@ def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders
         copy = copies[given.channel].batches_of(given.stream)
         if real is not None and copy is not None:
             records += _copied(real, copy)
+            if given.stream.schema is not None and _is_of_other_types(spark, copy, given.stream.schema):
+                raise OtherTypesError("what lies in its inputs is of other types than it will read")
     query = UnitQuery(spark, quiet, unit, RunFolders(apart))
     # Look-ups are those of the run.
     os.environ[lookups.VARIABLE] = str(run.lookups)
@@ -94,6 +84,16 @@ def _copied(stream: Path, copy: Path) -> int:
         if done:
             return done
     return 0
+
+
+def _is_of_other_types(spark: SparkSession, copy: Path, schema: str) -> bool:
+    # JSON has no types of its own: whatever it is read with fits, or is told as a bad record.
+    file = next(copy.rglob("*.parquet"), None)
+    if file is None:
+        return False
+    found = {field.name: field.dataType for field in spark.read.parquet(str(file)).schema}
+    wanted = spark.createDataFrame([], schema).schema
+    return any(found.get(field.name, field.dataType) != field.dataType for field in wanted)
 
 
 def _readers(stream: Path) -> list[Path]:
