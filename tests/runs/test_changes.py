@@ -17,7 +17,7 @@ from penstock.fleet.actions import LeaseHost, StartInstance
 from penstock.fleet.fleet import Fleet
 from penstock.fleet.ports import Ground, UnitReport
 from penstock.fleet.units import UnitState
-from penstock.runs.changes import preview, producers, require_possible
+from penstock.runs.changes import Preview, preview, producers, require_possible
 from penstock.runs.part import at_site
 from penstock.runs.plan import RunPlan
 from penstock.simulator.plane import SimulatedPlane
@@ -183,6 +183,73 @@ def test_units_are_split_merged_and_renamed_and_streams_that_end_are_read_first(
     assert (split.restarts, split.starts, split.drains) == (("first",), ("second",), ("first",))
     renamed = preview(merged, replace(merged, units=(Unit("one", ("read", "count")),)))
     assert (renamed.starts, renamed.stops, renamed.ending) == (("one",), ("first",), (("numbers", "first"),))
+
+
+COPY = Operator("copy", ("read",), schema="number long")
+LOOK = Operator("look", ("read",), schema="number long")
+
+
+def beside(**inputs: str) -> Topology:
+    """Three units: one reads, one works behind it, one looks and keeps; `inputs` are of other operators."""
+    operators = (READ, COPY, LOOK, Operator("keep", ("read",)))
+    return a_pair(
+        operators=tuple(replace(o, inputs=(inputs.get(o.name, *o.inputs),)) for o in operators),
+        sinks=(Sink("out", ("copy",), "jsonl:out"), Sink("seen", ("look",), "jsonl:seen")),
+        units=(Unit("front", ("read",)), Unit("middle", ("copy",)), Unit("side", ("look", "keep"))),
+    )
+
+
+def in_turns(found: Preview, old: Topology) -> list[set[str]]:
+    """Who finishes together, one after the other."""
+    turns: list[set[str]] = []
+    while now := found.may_drain(old, set().union(*turns)) - set().union(*turns):
+        turns.append(now)
+    return turns
+
+
+def test_who_is_rewired_waits_for_all_on_its_ways_and_the_preview_says_who_stops_for_it() -> None:
+    old, new = beside(), beside(look="copy")
+    found = preview(old, new)
+    assert (found.ending, found.refused) == ((), ()), "another operator reads on what it read"
+    assert found.emptied == (("read", "middle"), ("read", "side"))
+    assert found.restarts == found.drains == ("front", "middle", "side")
+    assert in_turns(found, old) == [{"front"}, {"middle", "side"}]
+    assert found.lines()[-1] == (
+        "operator look gets its records by another way, each by one of them: front, middle, side finish one "
+        "after the other; front would not stop otherwise"
+    )
+    back = preview(new, old)
+    assert in_turns(back, new) == [{"front"}, {"middle"}, {"side"}], "what middle wrote is read at the end"
+    assert back.held(new) == set(), "the source may go on: nobody reads what front has not"
+
+
+def test_a_source_waits_where_the_ways_part_and_who_writes_it_alone_can_say_so() -> None:
+    old, new = beside(), beside(look="numbers")
+    found = preview(old, new)
+    assert (found.held(old), found.refused) == ({"numbers"}, ())
+    assert in_turns(found, old) == [{"front"}, {"side"}]
+    assert found.untouched == ("middle",)
+    direct = beside(look="numbers", keep="numbers")
+    moved = replace(direct, units=(Unit("front", ("read", "keep")), direct.units[1], Unit("side", ("look",))))
+    assert preview(direct, moved).refused == ()
+    unfed = preview(direct, moved, fed=False)
+    assert "operator keep would get the records of source numbers by another way" in unfed.refused[0]
+
+
+def test_sites_with_runs_of_their_own_do_not_wait_for_each_other_to_read_a_stream_to_its_end() -> None:
+    sites = {"front": "x", "middle": "y", "side": "x"}
+    old, new = (
+        replace(
+            over_a_broker(t),
+            sites=(a_site("x"), a_site("y")),
+            units=tuple(replace(u, sites=(sites[u.name],)) for u in t.units),
+        )
+        for t in (beside(), beside(look="copy"))
+    )
+    plan = RunPlan.of(old, "apart", site="x")
+    found = at_site(preview(old, new), old, new, plan)
+    assert any("from read to unit middle has to be empty for it" in reason for reason in found.refused)
+    assert found.emptied == (("read", "side"),)
 
 
 def test_other_columns_are_taken_up_once_those_on_their_way_are_read() -> None:

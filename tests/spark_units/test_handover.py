@@ -84,6 +84,20 @@ class Live:
                 self.folders.note_reached(unit.name, query.reached())
                 query.clean()
 
+    def leave(self, found: Preview) -> None:
+        """Have units finish in the worst order there may be: the last ones first, while the others go on."""
+        order = [unit.name for unit in self.topology.units_in_order]
+        first, done = order[0], set[str]()
+        while waiting := found.may_drain(self.topology, done) - done:
+            unit = max(waiting, key=order.index)
+            self.drain([unit])
+            done.add(unit)
+            if "numbers" not in found.held(self.topology):
+                self.put()
+            if first not in done:
+                self.drain([first])
+        assert done == set(found.drains), "each gets its turn"
+
     def change(self, topology: Topology, give_up_state: bool = False) -> Preview:
         """Go on with another version, with records waiting before every unit."""
         topology = self.dressed(topology)
@@ -92,7 +106,7 @@ class Live:
         self.put()
         found = preview(self.topology, topology)
         require_possible(found, give_up_state=give_up_state)
-        self.drain(found.drains)
+        self.leave(found)
         told = Handover(self.topology, topology, found, self.folders, self.revision).carry_out()
         assert told == [], "no stream ended with records in it"
         again = Handover(self.topology, topology, found, self.folders, self.revision).carry_out()
@@ -281,3 +295,39 @@ def test_state_that_cannot_be_cut_anew_stays_as_it_is_and_says_so(live: Live) ->
     # State that is not in RocksDB cannot be cut.
     assert f"stays in {before} shards and not {before + 1}: " in (query.sharding_problem or "")
     assert live.ids() == live.wanted()
+
+
+def test_a_reader_that_goes_down_or_up_the_stream_gets_what_is_on_its_way_once(live: Live) -> None:
+    read, work, tail = passing("read", "numbers"), passing("work", "read"), passing("tail", "work")
+    units = {"first": ("read",), "middle": ("work",), "last": ("tail",), "side": ("look",)}
+    ends = {"out": "tail", "seen": "look"}
+    at = {
+        name: a_version([read, work, tail, passing("look", name)], units, **ends)
+        for name in ("read", "work", "tail")
+    }
+    live.topology = live.dressed(at["read"])
+    live.change(at["work"])
+    assert live.change(at["tail"]).because, "and it says who stops for it"
+    live.change(at["read"])
+    keep = passing("keep", "read")
+    both = {name: [read, work, tail, passing("look", name), keep] for name in ("read", "work")}
+    units["side"] = ("look", "keep")
+    beside, behind = (a_version(operators, units, **ends, kept="keep") for operators in both.values())
+    live.change(beside)
+    found = live.change(behind)
+    assert ("read", "side") in found.emptied, "it goes on for another operator, and is read to its end"
+    live.change(beside)
+    for sink in ("out", "seen"):
+        assert live.ids(sink) == live.wanted(), sink
+
+
+def test_a_sink_that_is_fed_by_another_unit_gets_what_is_on_its_way_once(live: Live) -> None:
+    operators, units = list(FIRST.operators), {"first": ("read",), "second": ("keep",)}
+    early = a_version(operators, units, out="read", kept="keep")
+    late = a_version(operators, units, out="keep", kept="keep")
+    live.topology = live.dressed(early)
+    for version in (late, early):
+        found = live.change(version)
+        assert (found.emptied, found.drains) == ((("read", "second"),), ("first", "second"))
+    assert live.ids() == live.wanted()
+    assert live.ids("kept") == live.wanted()

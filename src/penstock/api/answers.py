@@ -121,6 +121,9 @@ class Change(Answer):
     given_up: list[str] = Field(default=[], description="State that is lost by it.")
     drains: list[str] = Field(default=[], description="Units that first finish what there is to read.")
     costs: list[str] = Field(default=[], description="What it costs, where that changes.")
+    because: list[str] = Field(
+        default=[], description="Why units pause that are as they were, or one after the other."
+    )
 
 
 class Mistakes(Answer):

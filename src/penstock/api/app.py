@@ -255,6 +255,7 @@ def _change(revision: int, found: Any) -> answers.Change:
         given_up=list(found.given_up),
         costs=list(found.costs),
         drains=list(found.drains),
+        because=list(found.because),
     )
 
 

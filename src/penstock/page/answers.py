@@ -159,4 +159,5 @@ def _change(revision: int, found: Preview) -> dict[str, Any]:
         "renewals": found.renewals,
         "given_up": found.given_up,
         "costs": found.costs,
+        "because": found.because,
     }

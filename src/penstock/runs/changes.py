@@ -9,7 +9,7 @@ would lose records is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.channels.registry import has_server, readers_of, remembers_ids
@@ -17,11 +17,9 @@ from penstock.errors import ConfigurationError
 from penstock.infrastructure.siting import became_dear, placed, price_per_hour
 from penstock.spark.managers.theirs import remote_storage
 from penstock.spark.unit.plan import UnitPlan, generated_sources, plan_unit
+from penstock.topology.boundary import Edge, Rewired, rewired
 from penstock.topology.difference import Change, UnitGoes, difference
 from penstock.topology.model import Site, Topology
-
-Edge = tuple[str, str]
-"""A stream: the source or operator whose records they are, and the unit that reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,10 @@ class Preview:
     """The site of every unit in the next version."""
     costs: tuple[str, ...] = ()
     """What it costs, in words; empty where that stays the same."""
+    emptied: tuple[Edge, ...] = ()
+    """Streams that go on and are read to their end first all the same: somebody leaves or joins their way."""
+    because: tuple[str, ...] = ()
+    """Why units pause that are as they were, or one after the other, in words."""
 
     def lines(self) -> list[str]:
         """All of it in words, a line each."""
@@ -64,9 +66,20 @@ class Preview:
         ):
             if names and self.changes:
                 found.append(f"{title}: {', '.join(names)}")
+        found += self.because
         found += [f"given up: {state}" for state in self.given_up]
         found += [f"cost: {cost}" for cost in self.costs]
         return found + [f"refused: {reason}" for reason in self.refused]
+
+    def may_drain(self, old: Topology, done: Collection[str]) -> set[str]:
+        """The units that may finish what there is to read, where these have: who writes it comes first."""
+        streams = (*self.ending, *self.emptied)
+        return {unit for unit in self.drains if producers(old, unit, streams) <= set(done)}
+
+    def held(self, old: Topology) -> set[str]:
+        """The generated sources that wait meanwhile, so that what they write is read to its end."""
+        streams = (*self.ending, *self.emptied)
+        return {name for name, _ in streams if name in generated_sources(old)}
 
 
 def preview(
@@ -90,12 +103,17 @@ def preview(
     goes = [UnitGoes(u, was[u], site) for u, site in now.items() if u in was and was[u] != site]
     changes = (*difference(old, new), *goes)
     before, after = old.unit_by_name, new.unit_by_name
+    ways = tuple(rewired(old, new))
     refused = [*_refused(old, new, fed), *still_leased(old, new, leased), *_out_of_reach(old, new, goes)]
+    refused += _not_held(old, ways, fed)
     stayed = [unit for unit in after if unit in before]
     leaving = {move.unit for move in goes}
     storage = {unit: remote_storage(old.site_by_name[was[unit]]) for unit in stayed}
     fates = {unit: _fate(unit, old, new, storage[unit]) for unit in stayed}
-    fates |= {unit: replace(fates[unit], restarts=True, drains=True) for unit in leaving}
+    ended, emptied = tuple(ending(old, new)), tuple(dict.fromkeys(e for way in ways for e in way.emptied))
+    pausing = {unit for edge in emptied for unit in _ends(old, edge)}
+    because = tuple(_because(old, ways, {u for u in pausing if u in fates and not fates[u].drains}))
+    fates |= {u: replace(fates[u], restarts=True, drains=True) for u in fates if u in leaving | pausing}
     stops = tuple(unit for unit in before if unit not in after)
     given_up = [state for fate in fates.values() for state in fate.given_up]
     given_up += [state for unit in stops for state in _ended_state(unit, old, new)]
@@ -109,10 +127,43 @@ def preview(
         tuple(unit for unit, fate in fates.items() if fate.renewed),
         tuple(dict.fromkeys(given_up)),
         (*(unit for unit, fate in fates.items() if fate.drains), *stops),
-        tuple(ending(old, new)),
+        ended,
         now,
         tuple(_costs(old, was, new, now)) if changes else (),
+        tuple(edge for edge in emptied if edge not in ended),
+        because,
     )
+
+
+def _ends(topology: Topology, edge: Edge) -> Iterator[str]:
+    """The units at both ends of a stream; a source is none."""
+    yield from producers(topology, edge[1], (edge,))
+    yield edge[1]
+
+
+def _because(old: Topology, ways: Iterable[Rewired], only_for_it: Collection[str]) -> Iterator[str]:
+    """Why units finish one after the other, and which of them would not have stopped otherwise."""
+    order = [unit.name for unit in old.units_in_order]
+    for way in ways:
+        units = sorted({unit for edge in way.emptied for unit in _ends(old, edge)}, key=order.index)
+        if len(units) > 1 or units[0] in only_for_it:
+            others = [unit for unit in units if unit in only_for_it]
+            said = f"; {', '.join(others)} would not stop otherwise" if others else ""
+            yield (
+                f"{way.kind} {way.name} gets its records by another way, each by one of them: "
+                f"{', '.join(units)} finish one after the other{said}"
+            )
+
+
+def _not_held(old: Topology, ways: Iterable[Rewired], fed: bool) -> Iterator[str]:
+    """Ways that part at a source which nobody here can let wait."""
+    for way in ways:
+        for name in dict.fromkeys(producer for producer, _ in way.emptied):
+            if name in old.source_by_name and not (fed and name in generated_sources(old)):
+                yield (
+                    f"{way.kind} {way.name} would get the records of source {name} by another way, and "
+                    "nobody here can let that source wait: some would come twice or never"
+                )
 
 
 def _costs(old: Topology, was: Mapping[str, str], new: Topology, now: Mapping[str, str]) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 What only the loop looks at is taken up at once. Where units have to be changed, drivers of their next version
 are made ready beside them first (`preparing`). Then they are told to finish what there is to read and leave,
-those that write a stream that ends before those that read it. When all have, their files are handed over,
-the next version is written into the plan, and the drivers that are ready take over. Until then the version
-before is the one in the plan: a change that does not come to its end is given up, and everything goes on as
-it was. A change under way is in the plan too, so that a controller that dies amid it goes on.
+those that write a stream that has to be empty before those that read it. When all have, their files are
+handed over, the next version is written into the plan, and the drivers that are ready take over. Until then
+the version before is the one in the plan: a change that does not come to its end is given up, and everything
+goes on as it was. A change under way is in the plan too, so that a controller that dies amid it goes on.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigurationError
 from penstock.fleet.units import UnitState
 from penstock.runs.assembly import budgeting_for
-from penstock.runs.changes import Preview, preview, producers, require_possible, still_leased
+from penstock.runs.changes import Preview, preview, require_possible, still_leased
 from penstock.runs.handover import Handover
 from penstock.runs.part import at_site, here
 from penstock.runs.plan import Pending
 from penstock.runs.preparing import Preparing
-from penstock.spark.unit.plan import generated_sources
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
@@ -110,7 +109,7 @@ class Changing:
             self.give_up(f"unit {', '.join(sorted(failed))} failed before it had finished what there was")
             return False
         done = {u for u in found.drains if pending.at_once or self._has_left(u)} | failed
-        ready = {u for u in found.drains if producers(run.topology, u, found.ending) - failed <= done}
+        ready = found.may_drain(run.topology, done)
         fleet.drain(ready)
         for unit in ready - done:
             # Not only at the next tick: everybody waits for it.
@@ -144,9 +143,8 @@ class Changing:
         return {(host.site, host.flavour.name) for host in hosts}
 
     def _hold_sources(self, found: Preview) -> None:
-        """Let generated sources wait whose streams end."""
-        run = self._run
-        run.feed.pause({name for name, _ in found.ending if name in generated_sources(run.topology)})
+        """Let generated sources wait whose streams are read to their end."""
+        self._run.feed.pause(found.held(self._run.topology))
 
     def _has_left(self, unit: str) -> bool:
         state = self._run.running_controller().fleet.units[unit].state

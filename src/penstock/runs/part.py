@@ -62,6 +62,7 @@ def at_site(found: Preview, old: Topology, new: Topology, plan: RunPlan) -> Prev
         renewals=here_of(found.renewals),
         drains=here_of(found.drains),
         ending=tuple((name, reader) for name, reader in found.ending if reader in own),
+        emptied=tuple((name, reader) for name, reader in found.emptied if reader in own),
         refused=(*found.refused, *_together(found, old, was), *_unknown(old, new, plan.site, found.places)),
     )
 
@@ -75,6 +76,13 @@ def _together(found: Preview, old: Topology, was: Mapping[str, str]) -> Iterator
         writer = old.unit_of.get(name)
         if writer is not None and was[writer] != was[reader]:
             yield f"the stream from {name} to unit {reader} ends, and crosses sites with runs of their own"
+    for name, reader in found.emptied:
+        writer = old.unit_of.get(name)
+        if writer is not None and was[writer] != was[reader]:
+            yield (
+                f"the stream from {name} to unit {reader} has to be empty for it, and crosses sites with "
+                "runs of their own"
+            )
 
 
 def _unknown(old: Topology, new: Topology, site: str, places: Mapping[str, str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ const ORDERS = {
   "move-unit": ["Move unit", "The unit finishes what there is to read, leaves its site and starts at the other one, from its checkpoint.", ""],
   restart: ["Start again", "The unit starts again from its checkpoint, with the code that is there now.", ""],
 };
-const MOST_NEWS = 30, PARTS = { changes: "What changes", restarts: "Started again, keeping their state", renewals: "Started again without their state", given_up: "Lost by it", costs: "What it costs", starts: "New units", stops: "Units that end, after what waits for them", untouched: "Units that go on without a stop", refused: "Refused" };
+const MOST_NEWS = 30, PARTS = { changes: "What changes", restarts: "Started again, keeping their state", renewals: "Started again without their state", given_up: "Lost by it", costs: "What it costs", starts: "New units", stops: "Units that end, after what waits for them", untouched: "Units that go on without a stop", because: "Why they stop", refused: "Refused" };
 
 const MODES = { pause: "nothing is decided now", advise: "it only advises now", resume: "it acts again" };
 const modeOf = (film) => (film.status?.paused ? "pause" : film.status?.acting ?? true ? "resume" : "advise");
