@@ -69,6 +69,18 @@ def test_more_than_a_decision_starts_goes_on_at_the_next_tick_and_not_at_the_nex
     assert started == [MOST_STARTS, MOST_STARTS, 7, 0]
 
 
+def test_what_is_decided_in_the_turn_of_something_asked_for_gets_instances_of_its_own() -> None:
+    site = a_site(flavours=[a_flavour(cores=1.0)])
+    loop = Loop(a_topology(units=("a",), sites=[site]))
+    loop.tick()
+    loop.cluster.queues = {"a": 100}
+    loop.controller.ask(MigrateInstance("a-1", "", "a", None, "told"))
+    tick = loop.tick()
+    assert {"MigrateInstance", "StartInstance"} <= set(kinds(tick))
+    started = [o.action.starts.instance for o in tick.outcomes if o.action.starts is not None]
+    assert started == ["a-2", "a-3"]
+
+
 def test_units_of_one_policy_share_the_host_that_is_leased_for_one_of_them() -> None:
     site = a_site(flavours=[a_flavour(cores=2.0)])
     loop = Loop(a_topology(units=("a", "b"), sites=[site]))

@@ -47,35 +47,44 @@ def housekeeping(view: View) -> tuple[Action, ...]:
     return plan.actions
 
 
-def asked_for(view: View, asked: Sequence[Action]) -> tuple[tuple[str, Action], ...]:
+def asked_for(
+    view: View, asked: Sequence[Action], kept: Collection[str] = ()
+) -> tuple[tuple[str, Action], ...]:
     """What somebody outside asked for, with what it takes.
 
     A host that is to go is emptied first: what is on it moves where it can. An instance that is to move goes
-    to the host that was named, else where there is room, else to a host leased for it.
+    to the host that was named, else where there is room, else to a host leased for it. Hosts that are `kept`
+    for somebody are only taken where no other can be had.
     """
-    plan = Plan(view)
-    wishes: list[tuple[str, Action]] = []
+    leases = [action for action in asked if isinstance(action, LeaseHost)]
+    plan = Plan(after(view, leases))  # further hosts get other names than those
+    wishes: list[tuple[str, Action]] = [("asked", lease) for lease in leases]
     for action in asked:
         before = len(plan.actions)
         if isinstance(action, ReleaseHost):
             for instance in plan.on_host(action.host):
-                _move(plan, instance, None, action.reason)
+                _move(plan, instance, None, action.reason, kept)
         elif isinstance(action, MigrateInstance):
-            _move(plan, view.deployment.instances.get(action.instance), action.to_host, action.reason)
+            instance = view.deployment.instances.get(action.instance)
+            _move(plan, instance, action.to_host, action.reason, kept)
         wishes += [("asked", planned) for planned in plan.actions[before:]]
-        if not isinstance(action, MigrateInstance):
+        if not isinstance(action, MigrateInstance | LeaseHost):
             wishes.append(("asked", action))
     return tuple(wishes)
 
 
-def _move(plan: Plan, instance: Instance | None, to_host: str | None, reason: str) -> None:
+def _move(
+    plan: Plan, instance: Instance | None, to_host: str | None, reason: str, kept: Collection[str]
+) -> None:
     if instance is None or instance.state not in INSTANCE_COUNTED:
         return  # it is gone meanwhile, or goes
     targets = plan.candidates(instance.unit, exclude=() if instance.host is None else (instance.host,))
     if to_host is not None and to_host not in targets:
         plan.hold(instance.unit, f"{instance.id} stays: there is no room for it on {to_host} ({reason})")
         return
-    target = to_host or (targets[0] if targets else plan.lease(instance.unit, reason))
+    free = [host for host in targets if host not in kept]
+    target = to_host or (free[0] if free else plan.lease(instance.unit, reason))
+    target = target or (targets[0] if targets else None)
     if target is not None:
         plan.migrate(instance, target, reason)
 
@@ -101,6 +110,11 @@ def keeping(verdicts: tuple[Verdict, ...], hosts: Collection[str]) -> tuple[Verd
         else v
         for v in verdicts
     )
+
+
+def begun_by(verdicts: Sequence[Verdict]) -> list[Action]:
+    """What is done of this, but for hosts that are to go: they are there until they are empty."""
+    return [v.action for v in verdicts if v.refused is None and not isinstance(v.action, ReleaseHost)]
 
 
 def after(view: View, actions: Sequence[Action]) -> View:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
-from penstock.controller.deciding import after, asked_for, housekeeping, keeping, policy_groups, room_for
+from penstock.controller import deciding
 from penstock.controller.enacting import carry_out, log
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
@@ -95,7 +95,7 @@ class Controller:
         self._journal = journal
         self._filtering = Filtering(topology)
         self._budgeting = budgeting
-        self._groups = policy_groups(topology)
+        self._groups = deciding.policy_groups(topology)
         self._last_decided_s: float | None = None
         self._rest_follows = False
         """Whether more was to be started than one decision starts: the next turn decides again."""
@@ -136,7 +136,7 @@ class Controller:
         if self.topology.loop.advisory != topology.loop.advisory:
             self.mode = Mode.of(topology)
         self.topology = topology
-        self._groups = policy_groups(topology)
+        self._groups = deciding.policy_groups(topology)
         self._budgeting = budgeting
         self.state.change(topology)
         if any(unit.name not in self.fleet.units for unit in topology.units):
@@ -158,11 +158,12 @@ class Controller:
         self._asked += self.paying.noticed(self.fleet.deployment(), self._asked, now_s)
 
         decided = self._unsaid is None and self._is_time(now_s)
-        verdicts = self._unfinished_releases(now_s) + self._what_was_asked(now_s)
+        asked = self._what_was_asked(now_s)
+        verdicts = self._unfinished_releases(now_s) + asked
         new_budgets, self._given_budgets = self._given_budgets, None
         if decided:
             new_budgets = self._rebudget(now_s) or new_budgets
-            verdicts += self._decide(now_s)
+            verdicts += self._decide(now_s, asked)
             self._last_decided_s = now_s
         deployment = self.fleet.deployment()
         allowed = tuple(v.action for v in verdicts if v.refused is None and v.action.changes)
@@ -264,12 +265,8 @@ class Controller:
 
     def _unfinished_releases(self, now_s: float) -> tuple[Verdict, ...]:
         """Releases that would run into the next billing time unit: hurried, or taken back on purpose."""
-        return tuple(
-            Verdict(action, "controller")
-            for action in late_drains(
-                self.fleet, self.state.ledger.open_leases(), now_s, self.topology.loop.monitoring_s
-            )
-        )
+        leases, every_s = self.state.ledger.open_leases(), self.topology.loop.monitoring_s
+        return tuple(Verdict(a, "controller") for a in late_drains(self.fleet, leases, now_s, every_s))
 
     def ask(self, action: Action) -> None:
         """Have an action of somebody outside done at the next tick, as far as the guards let it pass."""
@@ -285,7 +282,8 @@ class Controller:
 
         Hosts are leased where there is none and one can be had; all of them are kept until `needs_room`.
         """
-        hosts, leases = room_for(replace(self._view(self._clock.now_s()), topology=topology), units, reason)
+        view = replace(self._view(self._clock.now_s()), topology=topology)
+        hosts, leases = deciding.room_for(view, units, reason)
         self._asked += leases
         self._held, self._held_until_s = frozenset(hosts), math.inf
 
@@ -293,13 +291,17 @@ class Controller:
         """Keep hosts that were asked for by `make_room` for so long still, although nothing is on them."""
         self._held_until_s = self._clock.now_s() + for_s
 
+    def _kept(self, now_s: float) -> frozenset[str]:
+        """Hosts that are kept for the next version of a unit."""
+        return self._held if now_s < self._held_until_s else frozenset()
+
     def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
         """Actions from outside, and what they need to be done."""
         if not self._asked:
             return ()
         asked, self._asked = self._asked, []
         view = self._view(now_s)
-        verdicts = guard(asked_for(view, asked), view)
+        verdicts = guard(deciding.asked_for(view, asked, self._kept(now_s)), view)
         # A host that cannot go yet, because there is no room for what is on it, is asked for again. One that
         # its provider takes away is noticed again anyway.
         refused = {v.action.subject for v in verdicts if v.refused is not None and v.action in asked}
@@ -335,17 +337,17 @@ class Controller:
             self.state.budgets = dict(found.budgets)
         return found
 
-    def _decide(self, now_s: float) -> tuple[Verdict, ...]:
-        """What the policies want, each seeing what the ones before it planned, and what the guards say."""
-        view = self._view(now_s)
-        wishes: list[tuple[str, Action]] = [("controller", action) for action in housekeeping(view)]
-        seen = after(view, [action for _, action in wishes])
+    def _decide(self, now_s: float, asked: Sequence[Verdict] = ()) -> tuple[Verdict, ...]:
+        """What the policies want, each seeing what those before it planned, and what the guards say."""
+        view = deciding.after(self._view(now_s), deciding.begun_by(asked))
+        wishes: list[tuple[str, Action]] = [("controller", action) for action in deciding.housekeeping(view)]
+        seen = deciding.after(view, [action for _, action in wishes])
         for number, (policy, units) in enumerate(self._groups, 1):
             actions = policy.decide(replace(seen, units=units))
             wishes += [(policy.name, action) for action in actions]
             if number < len(self._groups):
-                seen = after(seen, actions)
-        verdicts = keeping(guard(tuple(wishes), view), self._held if now_s < self._held_until_s else ())
+                seen = deciding.after(seen, actions)
+        verdicts = deciding.keeping(guard(tuple(wishes), view), self._kept(now_s))
         if self.mode is Mode.ACT:
             return verdicts
         return tuple(
