@@ -32,7 +32,7 @@ from penstock.spark.unit.heartbeat import Beat, SupersededError
 from penstock.spark.unit.preparing import PREPARED, Prepared
 from penstock.topology.model import HostFlavour, Operator, Topology, Unit
 from tests.grounds import KilledError, MortalJournal
-from tests.runs.test_changes import a_pair, with_alerts, with_operator
+from tests.runs.test_changes import a_pair, beside, with_alerts, with_operator
 
 SLOW = 60
 """Turns after which a change that is not over never will be."""
@@ -399,6 +399,27 @@ def test_a_version_whose_unit_fails_is_taken_back_also_where_the_controller_died
     stage.turn()
     with pytest.raises(ClusterError, match="unit first stopped"):
         stage.run._require_healthy()
+
+
+def test_a_rewired_version_is_not_taken_back_where_a_unit_that_failed_has_what_another_would_get_twice(
+    tmp_path: Path, bomb: Bomb
+) -> None:
+    for failed in ("middle", "front"):
+        stage = Stage(tmp_path / failed, beside(), bomb)
+        stage.apply(beside(look="copy"))
+        for _ in range(SLOW):
+            stage.turn()
+            if stage.place.plan().revision == 2 and stage.all_run():
+                break
+        assert stage.place.plan().revision == 2
+        stage.fail(failed)
+        stage.turn()
+        if failed == "middle":
+            with pytest.raises(ClusterError, match="unit middle stopped"):
+                stage.run._require_healthy()
+        else:
+            stage.run._require_healthy()
+            assert stage.place.plan().pending is not None, "what it has not read takes the old way"
 
 
 def test_a_version_that_has_proven_itself_is_not_taken_back(tmp_path: Path, bomb: Bomb) -> None:

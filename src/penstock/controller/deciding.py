@@ -65,8 +65,8 @@ def asked_for(
             for instance in plan.on_host(action.host):
                 _move(plan, instance, None, action.reason, kept)
         elif isinstance(action, MigrateInstance):
-            instance = view.deployment.instances.get(action.instance)
-            _move(plan, instance, action.to_host, action.reason, kept)
+            known = view.deployment.instances.get(action.instance)
+            _move(plan, known, action.to_host, action.reason, kept)
         wishes += [("asked", planned) for planned in plan.actions[before:]]
         if not isinstance(action, MigrateInstance | LeaseHost):
             wishes.append(("asked", action))

@@ -14,6 +14,7 @@ from penstock.infrastructure.siting import best_site
 from penstock.runs import commands
 from penstock.runs.commands import Command
 from penstock.runs.plan import Pending
+from penstock.topology.boundary import rewired
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
@@ -77,9 +78,14 @@ def on_trial_s(run: Run, revision: int) -> float:
 
 
 def _has_what_others_had(run: Run, before: Topology, failed: str) -> bool:
-    """Whether records wait for a failed unit that the version before would give to nobody."""
+    """Whether records wait for a failed unit that the version before would give to nobody, or give twice.
+
+    The latter are in streams that would have to be read to their end, because somebody was rewired.
+    """
     moved = [name for name in run.topology.unit_by_name[failed].operators if name in before.operator_by_name]
-    return failed not in before.unit_by_name and bool(moved)
+    if failed not in before.unit_by_name and moved:
+        return True
+    return any(failed == reader for way in rewired(run.topology, before) for _, reader in way.emptied)
 
 
 def _change(run: Run, command: Command, reason: str) -> None:
