@@ -15,6 +15,7 @@ import pytest
 
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.gateway.warming import ROUNDS, warm
 from penstock.spark.managers.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.spark
@@ -63,6 +64,15 @@ def test_the_target_adds_executors_and_retiring_by_id_removes_that_very_one(
     assert settled(control, 1)
     assert control.executors()[0].id == newest.id
     assert spark.range(100).count() == 100
+
+
+def test_an_executor_is_warmed_by_tasks_on_that_very_one(control: ExecutorControl, spark: Any) -> None:
+    control.set_target(2)
+    assert settled(control, 2)
+    before, newest = control.executors()
+    warm(spark, newest)
+    assert wait_until(lambda: control.executors()[1].tasks_done >= ROUNDS, 60)
+    assert control.executors()[0].tasks_done == before.tasks_done
 
 
 def test_a_killed_executor_is_replaced_because_the_target_stands(

@@ -35,12 +35,14 @@ from penstock.machine.secrets import log_redacted, redacted
 from penstock.spark.gateway.executors import ExecutorControl, scalability
 from penstock.spark.gateway.session import warn_less
 from penstock.spark.gateway.slots import ExecutorSlots
+from penstock.spark.gateway.warming import warm
 from penstock.spark.object_store import store_settings
 from penstock.spark.settings import ExecutorShape, start_session
 from penstock.spark.unit.faults import OperatorError, Skipped, Waiting, decide
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.heartbeat import HEARTBEAT_S, HeartbeatClient, SupersededError
 from penstock.spark.unit.meter import UnitMeter
+from penstock.spark.unit.newcomers import Newcomers
 from penstock.spark.unit.pieces import PIECES, cut_into, pieces
 from penstock.spark.unit.preparing import await_turn, prepare
 from penstock.spark.unit.query import UnitQuery
@@ -158,7 +160,7 @@ class UnitDriver:
         """Why it has failed."""
         self._told: dict[str, str | None] = {}
         self._waiting = Waiting()
-        self._shown: tuple[SeenInstance, ...] = ()
+        self._newcomers: Newcomers | None = None
         self._superseded = False
         self._drained = False
         self._lock = threading.Lock()
@@ -286,6 +288,7 @@ class UnitDriver:
             # Asking Spark for executors waits for the master's answer, long where it hangs; reports do not.
             slots = ExecutorSlots(spark)
             executors.further_cores = slots.cores
+            self._newcomers = Newcomers(lambda executor: warm(spark, executor))
             threading.Thread(target=self._obey, args=(spark, executors, slots), daemon=True).start()
         cleaned_s = time.monotonic()
         while True:
@@ -379,10 +382,13 @@ class UnitDriver:
             self._wanted = wanted
 
     def _seen(self, present: tuple[Executor, ...], retiring: frozenset[str]) -> tuple[SeenInstance, ...]:
+        starting = self._newcomers.starting(present, retiring) if self._newcomers is not None else ()
+        states = dict.fromkeys(starting, InstanceState.STARTING)
+        states |= dict.fromkeys(retiring, InstanceState.RETIRING)
         return tuple(
             SeenInstance(
                 executor.id,
-                InstanceState.RETIRING if executor.id in retiring else InstanceState.RUNNING,
+                states.get(executor.id, InstanceState.RUNNING),
                 executor.host,
                 executor.added_s,
             )
