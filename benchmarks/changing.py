@@ -51,7 +51,7 @@ CALM_S = 60.0
 """How long nothing is changed at the beginning, to see what is usual: a batch a second."""
 LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A change starts Javas beside those that run: without this, on two cores, compiling takes most of them."""
-LONGEST_S = 480.0
+LONGEST_S = 600.0
 """After so long no further kind of change is begun in a part."""
 PATIENCE_S = 330.0
 """Far beyond what a change takes, for machines that do much else."""

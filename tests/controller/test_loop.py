@@ -81,6 +81,42 @@ def test_what_is_decided_in_the_turn_of_something_asked_for_gets_instances_of_it
     assert started == ["a-2", "a-3"]
 
 
+def a_loop_of_full_hosts() -> Loop:
+    """One unit, whose one instance takes a whole host."""
+    site = a_site(flavours=[a_flavour(cores=1.0)])
+    loop = Loop(a_topology(units=("a",), sites=[site], policy=Choice("fixed"), max_instances=1))
+    loop.tick()
+    loop.tick()
+    return loop
+
+
+def test_room_for_a_next_version_is_leased_again_where_the_host_that_had_it_goes() -> None:
+    loop = a_loop_of_full_hosts()
+    loop.controller.room.make(["a"], loop.topology, "room beside")
+    assert kinds(loop.tick()) == ["LeaseHost"]
+    assert loop.tick().outcomes == (), "there is room now"
+    assert loop.controller.room.hosts == {"c-h2"}
+    loop.controller.ask(ReleaseHost("c-h2", "told", asked=True))
+    loop.tick()
+    loop.tick()
+    assert loop.controller.room.hosts == {"c-h3"}
+
+
+def test_no_host_is_given_back_until_the_next_version_was_heard_of() -> None:
+    loop = a_loop_of_full_hosts()
+    for host in ("c-h2", "c-h3"):
+        loop.controller.ask(LeaseHost(host, "c", "m", "by hand"))
+    loop.controller.room.make(["a"], loop.topology, "room beside")
+    for _ in range(3):
+        loop.tick()
+    present = set(loop.controller.fleet.deployment().hosts)
+    assert {"c-h2", "c-h3"} <= present, "whoever places the next version may take either"
+    loop.controller.room.end(loop.clock.now_s() + 600.0)
+    loop.tick()
+    loop.tick()
+    assert set(loop.controller.fleet.deployment().hosts) == {"c-h1"}
+
+
 def test_units_of_one_policy_share_the_host_that_is_leased_for_one_of_them() -> None:
     site = a_site(flavours=[a_flavour(cores=2.0)])
     loop = Loop(a_topology(units=("a", "b"), sites=[site]))

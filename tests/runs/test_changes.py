@@ -362,6 +362,16 @@ def test_a_loop_goes_on_with_another_version_and_restarts_only_what_it_must(tmp_
         assert "rate" in policies
 
 
+def test_a_unit_that_comes_back_goes_on_counting_its_attempts() -> None:
+    fleet = Fleet(with_alerts(a_pair()))
+    fleet.orders(0.0)
+    assert fleet.units["third"].attempt == 1
+    fleet.change(a_pair(), 2, (), 1.0)
+    fleet.change(with_alerts(a_pair()), 3, (), 2.0, {"third": 1})
+    assert "third" in fleet.orders(3.0).submit
+    assert fleet.units["third"].attempt == 2, "what is heard of the first is not taken for it"
+
+
 def test_a_unit_that_is_gone_leaves_nothing_in_the_books(tmp_path: Path) -> None:
     clock, topology = VirtualClock(), with_alerts(a_pair())
     plane = SimulatedPlane(topology)

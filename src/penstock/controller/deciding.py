@@ -102,11 +102,11 @@ def room_for(view: View, units: Sequence[str], reason: str) -> tuple[list[str], 
     return hosts, [replace(action, unit=None) for action in plan.actions if isinstance(action, LeaseHost)]
 
 
-def keeping(verdicts: tuple[Verdict, ...], hosts: Collection[str]) -> tuple[Verdict, ...]:
-    """The verdicts, by which these hosts are not given back although nothing known is on them."""
+def keeping(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """The verdicts, by which no host is given back although nothing known is on it."""
     return tuple(
         replace(v, refused="kept for the next version of a unit")
-        if isinstance(v.action, ReleaseHost) and v.action.host in hosts and v.refused is None
+        if isinstance(v.action, ReleaseHost) and v.refused is None
         else v
         for v in verdicts
     )

@@ -21,6 +21,7 @@ from penstock.controller.journal import END_OF_RUN, MODE, Recorder, Restored, Ti
 from penstock.controller.mode import Mode
 from penstock.controller.paying import Paying
 from penstock.controller.releasing import late_drains
+from penstock.controller.room import Room
 from penstock.controller.state import WINDOW, State
 from penstock.errors import FencedError, JournalUnavailableError
 from penstock.fleet.actions import Action, ReleaseHost
@@ -102,8 +103,7 @@ class Controller:
         self.mode = self._mode_kept = Mode.of(topology)
         self._asked: list[Action] = []
         self._given_budgets: NewBudgets | None = None
-        self._held: frozenset[str] = frozenset()
-        self._held_until_s = -math.inf
+        self.room = Room()
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
         """Orders that could not be recorded, so they were not said."""
         self._journal_away = False
@@ -125,11 +125,12 @@ class Controller:
         revision: int,
         restarts: Collection[str] = (),
         budgeting: Budgeting | None = None,
+        attempts: Mapping[str, int] | None = None,
     ) -> None:
         """Go on with another version of the topology from the next tick on, nothing lost.
 
         Units in `restarts` are submitted anew; the others go on as they are, decided for by what the new
-        version says of them.
+        version says of them. `attempts` is how often new ones were submitted when they were there before.
         """
         if [(u.name, u.filter) for u in topology.units] != [(u.name, u.filter) for u in self.topology.units]:
             self._filtering = Filtering(topology)
@@ -141,7 +142,7 @@ class Controller:
         self.state.change(topology)
         if any(unit.name not in self.fleet.units for unit in topology.units):
             self._last_decided_s = None  # what is new is decided for at once
-        self.fleet.change(topology, revision, restarts, self._clock.now_s())
+        self.fleet.change(topology, revision, restarts, self._clock.now_s(), attempts)
 
     def tick(self) -> Tick:
         """One turn: observe, reconcile, filter, decide (when it is time), guard, record, enact, confirm."""
@@ -277,31 +278,13 @@ class Controller:
         self.state.budgets |= {u: s for u, s in budgets_s.items() if u in self.topology.unit_by_name}
         self._given_budgets = NewBudgets(dict(self.state.budgets), reason)
 
-    def make_room(self, units: Sequence[str], topology: Topology, reason: str) -> None:
-        """Have room for one instance more of each of these units, as they are in a version to come.
-
-        Hosts are leased where there is none and one can be had; all of them are kept until `needs_room`.
-        """
-        view = replace(self._view(self._clock.now_s()), topology=topology)
-        hosts, leases = deciding.room_for(view, units, reason)
-        self._asked += leases
-        self._held, self._held_until_s = frozenset(hosts), math.inf
-
-    def needs_room(self, for_s: float = 0.0) -> None:
-        """Keep hosts that were asked for by `make_room` for so long still, although nothing is on them."""
-        self._held_until_s = self._clock.now_s() + for_s
-
-    def _kept(self, now_s: float) -> frozenset[str]:
-        """Hosts that are kept for the next version of a unit."""
-        return self._held if now_s < self._held_until_s else frozenset()
-
     def _what_was_asked(self, now_s: float) -> tuple[Verdict, ...]:
         """Actions from outside, and what they need to be done."""
-        if not self._asked:
-            return ()
-        asked, self._asked = self._asked, []
         view = self._view(now_s)
-        verdicts = guard(deciding.asked_for(view, asked, self._kept(now_s)), view)
+        asked, self._asked = [*self._asked, *self.room.leases(view)], []
+        if not asked:
+            return ()
+        verdicts = guard(deciding.asked_for(view, asked, self.room.hosts), view)
         # A host that cannot go yet, because there is no room for what is on it, is asked for again. One that
         # its provider takes away is noticed again anyway.
         refused = {v.action.subject for v in verdicts if v.refused is not None and v.action in asked}
@@ -347,7 +330,8 @@ class Controller:
             wishes += [(policy.name, action) for action in actions]
             if number < len(self._groups):
                 seen = deciding.after(seen, actions)
-        verdicts = deciding.keeping(guard(tuple(wishes), view), self._kept(now_s))
+        verdicts = guard(tuple(wishes), view)
+        verdicts = deciding.keeping(verdicts) if self.room.keeps(view, self.fleet.units) else verdicts
         if self.mode is Mode.ACT:
             return verdicts
         return tuple(

@@ -87,11 +87,19 @@ class Book:
         """A unit could not be submitted: it is tried again after a pause."""
         self._goes_down(self._units[unit], problem, now_s)
 
-    def change(self, topology: Topology, revision: int, restarts: Collection[str], now_s: float) -> None:
+    def change(
+        self,
+        topology: Topology,
+        revision: int,
+        restarts: Collection[str],
+        now_s: float,
+        attempts: Mapping[str, int] | None = None,
+    ) -> None:
         """Go on with another version of the topology; units in `restarts` run it from now on.
 
         Units that are new are submitted like any other; those that are not in it any more are forgotten,
-        and whoever changed the topology ends them.
+        and whoever changed the topology ends them. One that was there before goes on counting its
+        `attempts`: what is still heard of an earlier one is told apart by that.
         """
         self.topology = topology
         self.drain(())
@@ -100,7 +108,7 @@ class Book:
         for unit in topology.unit_by_name:
             if unit not in self._units:
                 self._members[unit] = {}
-                self._set_unit(UnitLife(unit, revision))
+                self._set_unit(UnitLife(unit, revision, attempt=(attempts or {}).get(unit, 0)))
                 self._touched(unit)
         for unit in restarts:
             self.restart(unit, revision, now_s)

@@ -198,7 +198,8 @@ class Changing:
         run.progress.change(part)
         run.plane.change(part.unit_by_name)
         planned, revision = run.clusters.change(part, found.places), run.plan.revision
-        run.running_controller().change(planned, revision, anew, budgeting_for(part))
+        attempts = {unit: run.drivers.attempt(unit) for unit in found.starts}
+        run.running_controller().change(planned, revision, anew, budgeting_for(part), attempts)
         run.feed.change(part)
         preparing, self._preparing, self._ready, self._found = self._preparing, None, False, None
         for notice in notices:
@@ -206,7 +207,8 @@ class Changing:
         said = f"revision {revision}: {'; '.join(map(str, found.changes))} ({pending.reason})"
         said += f"; drained in {took_s:.1f} s" if found.drains else ""
         if preparing is not None:
-            run.running_controller().needs_room(SEEN_S)  # until what is there was heard of
+            # Until what is there was heard of.
+            run.running_controller().room.end(run.clock.now_s() + SEEN_S)
             said += f"; {preparing.said()}" if preparing.said() else ""
         run.plane.note(said)
         return True

@@ -43,7 +43,7 @@ class Preparing:
         reason = "room for the next version beside the one that runs"
         part = here(topology, found.places, run.plan.site)
         planned = run.clusters.seeing(part, found.places).planned()
-        run.running_controller().make_room(self._left, planned, reason)
+        run.running_controller().room.make(self._left, planned, reason)
 
     def step(self) -> bool:
         """Whether it is over: all are ready, or something speaks against the change."""
@@ -59,7 +59,7 @@ class Preparing:
         """End those that were prepared and have not taken over."""
         for unit in self._started_s:
             self._run.plane.dismiss(unit)
-        self._run.running_controller().needs_room()
+        self._run.running_controller().room.end(self._run.clock.now_s())
 
     def said(self) -> str:
         """How it went, in words; empty where there was nothing to prepare."""
