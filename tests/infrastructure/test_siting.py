@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-from penstock.infrastructure.siting import became_dear, best_site, placed
+from penstock.infrastructure.siting import became_dear, best_site, placed, too_dear
 from penstock.topology.model import Operator, Source, Topology, Unit
 from tests.builders import a_flavour, a_site
 
@@ -59,6 +60,30 @@ def test_a_site_becomes_dear_by_a_change_of_prices_and_not_by_having_been_chosen
     assert became_dear(two_sites(), two_sites(far="8"), "second", places)
     assert not became_dear(two_sites(), two_sites(far="7"), "second", places), "a move is not for nothing"
     assert not became_dear(two_sites(far="9"), two_sites(far="9.5"), "second", places), "it was chosen so"
+
+
+def test_a_unit_leaves_a_site_whose_price_has_risen_so_far_that_a_move_pays_and_says_by_how_much() -> None:
+    places = {"first": "near", "second": "far"}
+    found = too_dear(two_sites(), two_sites(far="9"), "second", places)
+    assert found is not None
+    assert found[0] == "near"
+    assert "costs 2.25 an hour at site far, 1.50 times the 1.5 at near" in found[1]
+    assert "it was 1.00 times" in found[1]
+    assert too_dear(two_sites(), two_sites(far="7.5"), "second", places) is None, "1.25 times is not enough"
+    assert too_dear(two_sites(far="8"), two_sites(far="9"), "second", places) is None, "somebody wants it so"
+
+
+def test_a_unit_does_not_come_and_go_with_prices_that_swing_a_little() -> None:
+    places, swing = {"first": "near", "second": "far"}, ["6", "7", "6.5", "7.4", "5"]
+    for before, now in pairwise(swing):
+        assert too_dear(two_sites(far=before), two_sites(far=now), "second", places) is None
+    back = {"first": "near", "second": "near"}
+    assert too_dear(two_sites(far="9"), two_sites(far="5"), "second", back) is None, "6 is 1.2 times 5"
+
+
+def test_nobody_saves_by_going_where_no_room_is() -> None:
+    places = {"first": "near", "second": "far"}
+    assert too_dear(two_sites(), two_sites(far="9"), "second", places, without=("near",)) is None
 
 
 def test_a_site_without_a_host_that_holds_an_instance_is_not_chosen() -> None:

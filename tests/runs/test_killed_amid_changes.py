@@ -20,6 +20,7 @@ from penstock.fleet.deployment import Host, HostState, InstanceState
 from penstock.fleet.ports import SeenInstance, UnitReport
 from penstock.fleet.units import UnitState
 from penstock.plain import to_json
+from penstock.providers.price_lists import Lists, list_of
 from penstock.runs import run as running
 from penstock.runs.folder import RunFolder
 from penstock.runs.handover import Handover
@@ -106,7 +107,7 @@ class SimulatedDrivers:
 
 
 class SimulatedHosts:
-    """Hosts that are up at once; stands in for a local cluster."""
+    """Hosts of a site that are up at once; stands in for a local cluster."""
 
     def __init__(self, world: World, site: str) -> None:
         self.world, self.site, self.manager = world, site, self
@@ -132,7 +133,7 @@ class SimulatedHosts:
         self.world.hosts.pop(host, None)
 
     def hosts(self, now_s: float) -> tuple[Host, ...]:
-        return tuple(self.world.hosts.values())
+        return tuple(host for host in self.world.hosts.values() if host.site == self.site)
 
     master_url = "spark://simulated"
 
@@ -217,10 +218,12 @@ def bomb(monkeypatch: pytest.MonkeyPatch) -> Bomb:
 class Stage:
     """A run whose controller can die and come back."""
 
-    def __init__(self, folder: Path, before: Topology, bomb: Bomb) -> None:
-        self.world, self.clock, self.bomb = World(), VirtualClock(), bomb
+    def __init__(
+        self, folder: Path, before: Topology, bomb: Bomb, prices: Lists = list_of, **options: object
+    ) -> None:
+        self.world, self.clock, self.bomb, self.prices = World(), VirtualClock(), bomb, prices
         self.place = RunFolder.at(folder)
-        self.place.write_plan(RunPlan.of(before, "stage"))
+        self.place.write_plan(RunPlan.of(before, "stage", **options))
         self.run = self._started()
         for _ in range(6):
             self.turn()
@@ -228,10 +231,9 @@ class Stage:
 
     def _started(self) -> Run:
         plan = self.place.plan()
-        hosts = SimulatedHosts(self.world, plan.read_topology().sites[0].name)
         feed = SimulatedFeed(plan.name, plan.read_topology(), self.place.units)
-        run = Run(plan, self.place, feed=feed, clock=self.clock)
-        run.clusters.own = {hosts.site: cast(Any, hosts)}
+        run = Run(plan, self.place, feed=feed, clock=self.clock, prices=self.prices)
+        run.clusters.own = {site: cast(Any, SimulatedHosts(self.world, site)) for site in run.clusters.own}
         run.drivers = run.plane._drivers = cast(Any, SimulatedDrivers(self.world, self.place))
         run.start()
         return run
@@ -267,7 +269,8 @@ class Stage:
                 if plane.specification(unit, 0).prepare and not (folder / PREPARED).exists():
                     (folder / PREPARED).write_text(to_json(Prepared(5)))
         for unit, attempt in tuple(world.drivers.items()):
-            shown = (SeenInstance(f"{attempt}", InstanceState.RUNNING, next(iter(world.hosts), None)),)
+            there = [h.id for h in world.hosts.values() if h.site == self.run.plan.places[unit]][:1]
+            shown = tuple(SeenInstance(f"{attempt}@{host}", InstanceState.RUNNING, host) for host in there)
             world.beats += 1
             report = UnitReport(unit, now_s, UnitState.RUNNING, f"{unit}-{attempt}", shown)
             try:

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from penstock.controller.guards import Verdict
+from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
 from penstock.fleet.actions import Hold, LeaseHost, StartInstance
 from penstock.fleet.fleet import Fleet
 from penstock.policies.planning import NO_HOST
 from penstock.runs.moving import FULL_DECISIONS, Moving
 from penstock.runs.plan import Pending, RunPlan
+from penstock.runs.pricing import Pricing
 from penstock.runs.run import Run
 from penstock.topology.model import Topology
 
@@ -44,7 +46,8 @@ def tick(run: StandInRun, at_s: float, *holds: Hold) -> Tick:
 
 
 def watched(run: StandInRun) -> Moving:
-    return Moving(cast(Run, run))
+    pricing = Pricing(Journal("sqlite://", "pair"), run.plane.note)
+    return Moving(cast(Run, run), pricing)
 
 
 STARVED = Hold("second", f"40 wait; but {NO_HOST}: site x has its 3 hosts")

@@ -56,10 +56,10 @@ def prices(
 
 def _row(site: Site, flavour: HostFlavour, price: ListPrice | None, missing: str) -> tuple[str, ...]:
     ours = flavour.price_per_btu * Decimal(3600) / Decimal(str(site.btu_s))
-    written = "list" if flavour.listed else f"{ours:.6f} {site.currency}".rstrip()
+    written = "list" if flavour.unread else f"{ours:.6f} {site.currency}".rstrip()
     shown = (site.name, flavour.name, written)
     if price is None:
         return (*shown, "", "", missing)
-    known = price.per_hour and not flavour.listed
+    known = price.per_hour and not flavour.unread
     difference = f"{float(ours / price.per_hour) - 1:+.1%}" if known else ""
     return (*shown, f"{price.per_hour:.6f} {price.currency}", difference, f"list of {price.day}")

@@ -15,6 +15,8 @@ from penstock.topology.model import Site, Topology
 HOUR_S = 3600.0
 DEAR = 1.25
 """A site that has come to cost so many times the best one is left: a move costs a pause, and paid time."""
+PAYS_BACK_UNITS = DEAR / (DEAR - 1)
+"""After so many billing time units a unit that left a dear site has saved the one it left half used."""
 
 
 def placed(topology: Topology, kept: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -49,11 +51,37 @@ def became_dear(old: Topology, new: Topology, unit: str, places: Mapping[str, st
     return _excess(new, unit, here, places) > DEAR >= _excess(old, unit, here, places)
 
 
+def too_dear(
+    before: Topology, now: Topology, unit: str, places: Mapping[str, str], without: Collection[str] = ()
+) -> tuple[str, str] | None:
+    """The site a unit saves by going to now that prices are others, and why; None where it had better stay.
+
+    `before` and `now` have the prices as they were and as they are; nobody goes to sites in `without`.
+    """
+    here = places[unit]
+    left = [site for site in now.sites_of(unit) if site.name not in without]
+    if here not in [site.name for site in left]:
+        return None
+    there = min(left, key=lambda site: weighed(now, unit, site, places)).name
+    was, has = _times(before, unit, here, there, places), _times(now, unit, here, there, places)
+    if not has > DEAR >= was:
+        return None
+    prices = [weighed(now, unit, now.site_by_name[site], places)[0] for site in (here, there)]
+    return there, (
+        f"an instance costs {prices[0]:.4g} an hour at site {here}, {has:.2f} times the {prices[1]:.4g} at "
+        f"{there}, with the way weighed in; it was {was:.2f} times"
+    )
+
+
 def _excess(topology: Topology, unit: str, here: str, places: Mapping[str, str]) -> float:
     """How many times the best site's price a site costs a unit."""
-    best = topology.site_by_name[best_site(topology, unit, places)]
-    least, _ = weighed(topology, unit, best, places)
-    price, _ = weighed(topology, unit, topology.site_by_name[here], places)
+    return _times(topology, unit, here, best_site(topology, unit, places), places)
+
+
+def _times(topology: Topology, unit: str, here: str, there: str, places: Mapping[str, str]) -> float:
+    """How many times the price of one site another costs a unit; at least 1."""
+    sites = topology.site_by_name
+    price, least = (weighed(topology, unit, sites[site], places)[0] for site in (here, there))
     if price <= least:
         return 1.0
     return price / least if least > 0 else math.inf

@@ -21,7 +21,7 @@ from penstock.providers.aws import AwsApi, AwsParameters
 from penstock.providers.azure import AzureParameters
 from penstock.providers.cloud_api import error_of, sdk
 from penstock.providers.gcp import GcpParameters
-from penstock.providers.prices import AZURE, CURRENCY, Fetch, azure_prices, listed
+from penstock.providers.prices import AZURE, CURRENCY, FRESH_S, Fetch, azure_prices, listed
 from penstock.providers.registry import provider_parameters
 from penstock.topology.model import HostFlavour, Site, Topology
 
@@ -42,6 +42,10 @@ class PriceList:
     fetch: Fetch
 
 
+Lists = Callable[[Site], PriceList | None]
+"""Which list a site's prices are from; None where its provider has none."""
+
+
 def list_of(site: Site, *, azure: str = AZURE, google: str = GOOGLE) -> PriceList | None:
     """The price list of a site's provider; None where it has none."""
     parameters, currency = provider_parameters(site.provider), site.currency or CURRENCY
@@ -58,16 +62,28 @@ def list_of(site: Site, *, azure: str = AZURE, google: str = GOOGLE) -> PriceLis
 def with_list_prices(
     topology: Topology,
     cache: Path | None = None,
-    price_list: Callable[[Site], PriceList | None] = list_of,
+    price_list: Lists = list_of,
+    fresh_s: float | None = None,
 ) -> Topology:
     """A topology whose flavours all have a price: those written as `list` get the one of today's list.
 
+    With `fresh_s`, prices that were read from a list before are read anew, from lists that are no older.
     ConfigurationError where the provider has no list or the flavour is not on it; UnavailableError where it
     cannot be had, and was not within reach before.
     """
-    if not any(flavour.listed for site in topology.sites for flavour in site.flavours):
+
+    def wanted(site: Site) -> list[HostFlavour]:
+        return [f for f in site.flavours if f.unread or (f.listed and fresh_s is not None)]
+
+    if not any(map(wanted, topology.sites)):
         return topology
-    sites = tuple(_priced(site, cache or cache_folder(), price_list(site)) for site in topology.sites)
+    folder = cache or cache_folder()
+    sites = tuple(
+        _priced(site, found, folder, price_list(site), FRESH_S if fresh_s is None else fresh_s)
+        if (found := wanted(site))
+        else site
+        for site in topology.sites
+    )
     currencies = sorted({site.currency for site in sites if site.currency})
     if len(currencies) > 1:
         raise ConfigurationError(
@@ -76,16 +92,15 @@ def with_list_prices(
     return replace(topology, sites=sites)
 
 
-def _priced(site: Site, cache: Path, prices: PriceList | None) -> Site:
-    wanted = [flavour for flavour in site.flavours if flavour.listed]
-    if not wanted:
-        return site
+def _priced(
+    site: Site, wanted: Sequence[HostFlavour], cache: Path, prices: PriceList | None, fresh_s: float
+) -> Site:
     if prices is None:
         raise ConfigurationError(
             f'site "{site.name}": {site.provider.name} has no price list; write the price of '
             f'"{wanted[0].name}", such as "0.10 USD/h"'
         )
-    known = listed(site, prices.fetch, prices.source, cache, time.time())
+    known = listed(site, prices.fetch, prices.source, cache, time.time(), fresh_s)
     missing = [flavour.name for flavour in wanted if flavour.name not in known]
     if missing:
         raise ConfigurationError(
@@ -99,8 +114,7 @@ def _priced(site: Site, cache: Path, prices: PriceList | None) -> Site:
         )
     hours = Decimal(str(site.btu_s)) / 3600
     flavours = tuple(
-        replace(f, price_per_btu=known[f.name].per_hour * hours, listed=False) if f.listed else f
-        for f in site.flavours
+        replace(f, price_per_btu=known[f.name].per_hour * hours) if f in wanted else f for f in site.flavours
     )
     return replace(site, flavours=flavours, currency=currency)
 

@@ -55,14 +55,16 @@ An OSError or a ProviderError says that it cannot be asked now.
 """
 
 
-def listed(site: Site, fetch: Fetch, source: str, cache: Path, now_s: float) -> dict[str, ListPrice]:
-    """The list prices of a site's flavours: from the cache while it is fresh, else asked for.
+def listed(
+    site: Site, fetch: Fetch, source: str, cache: Path, now_s: float, fresh_s: float = FRESH_S
+) -> dict[str, ListPrice]:
+    """The list prices of a site's flavours: from the cache for `fresh_s`, else asked for.
 
     Where the provider cannot be asked, the cache as it is; UnavailableError where there is none.
     """
     flavours = site.flavours
     known = {name: price for name, price in known_prices(site, cache).items() if price.source == source}
-    if all(f.name in known and now_s - known[f.name].dated_s < FRESH_S for f in flavours):
+    if all(f.name in known and now_s - known[f.name].dated_s < fresh_s for f in flavours):
         return known
     try:
         found = fetch(flavours)

@@ -1,22 +1,28 @@
-"""Moves units whose site cannot serve them: it is full, or nothing runs there any more.
+"""Moves units whose site cannot serve them, for it is full or nothing runs there any more, or is too dear.
 
 A unit that may be at several sites is watched. Where it needs hosts that its site has not got, or has been
 without any instance for long, it goes to the best of the others, by the way every change goes. It leaves
 at once and goes on from its checkpoint, as after a crash: there may be nothing left to finish a batch with.
+Where prices by the providers' lists have made its site far dearer than another, it goes there as by command.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.controller.loop import Tick
+from penstock.controller.mode import Mode
 from penstock.errors import PenstockError
 from penstock.fleet.actions import Hold
 from penstock.fleet.deployment import INSTANCE_COUNTED, Instance, InstanceState
-from penstock.infrastructure.siting import best_site
+from penstock.infrastructure.siting import best_site, too_dear
 from penstock.policies.planning import NO_HOST
 from penstock.runs.clusters import host_start_s
 from penstock.runs.plan import Pending
+from penstock.runs.pricing import Pricing
+from penstock.topology.model import Topology
 
 if TYPE_CHECKING:
     from penstock.runs.run import Run
@@ -30,10 +36,11 @@ STAYS_S = 600.0
 
 
 class Moving:
-    """Watches the units of a run and moves those whose site cannot serve them."""
+    """Watches the units of a run and moves those whose site cannot serve them or is too dear."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, pricing: Pricing) -> None:
         self._run = run
+        self._pricing = pricing
         self._without_host: dict[str, int] = {}
         """At how many decisions in a row a unit got no host."""
         self._served_s: dict[str, float] = {}
@@ -50,6 +57,9 @@ class Moving:
             why = self._why(unit, tick.at_s)
             if why is not None and self._move(unit, why, tick.at_s):
                 return
+        prices = self._pricing.look(run.topology, tick.at_s) if run.plan.site is None else None
+        if prices is not None and run.running_controller().mode is Mode.ACT:
+            self._save(*prices, tick.at_s)
 
     def _note(self, tick: Tick) -> None:
         holds = {v.action.unit: v.action.reason for v in tick.verdicts if isinstance(v.action, Hold)}
@@ -66,7 +76,7 @@ class Moving:
         run, site = self._run, self._run.plan.places[unit]
         if run.plan.site is not None or len(run.topology.sites_of(unit)) < 2:
             return None  # it may be nowhere else, or it is another run that it would have to go to
-        if now_s - self._moved_s.get(unit, -STAYS_S) < STAYS_S:
+        if self._has_just_moved(unit, now_s):
             return None
         longest_s = host_start_s(run.here) + START_S
         if now_s - self._served_s.get(unit, now_s) > longest_s:
@@ -77,24 +87,52 @@ class Moving:
 
     def _move(self, unit: str, why: str, now_s: float) -> bool:
         run, here = self._run, self._run.plan.places[unit]
-        leased = run.running_controller().fleet.deployment().hosts.values()
-        counts = {site.name: sum(h.site == site.name for h in leased) for site in run.topology.sites}
-        mine = len({i.host for i in self._members(unit)})
-        full = [s.name for s in run.topology.sites if s.max_hosts - counts[s.name] <= mine]
-        out = {here, *full, *run.clusters.silent}
+        out = {here, *self._closed(unit)}
         if out >= {site.name for site in run.topology.sites_of(unit)}:
             return False
         target = best_site(run.topology, unit, run.plan.places, without=out)
         pending = Pending(f"unit {unit} goes to site {target}: {why}", places={unit: target}, at_once=True)
-        self._moved_s[unit] = now_s
-        self._without_host.pop(unit, None)
-        self._served_s.pop(unit, None)
+        return self._begin(run.topology, (unit,), pending, now_s)
+
+    def _save(self, before: Topology, now: Topology, now_s: float) -> None:
+        """Move the units whose site has become too dear; prices by which nobody goes are kept in mind."""
+        places, why = dict(self._run.plan.places), {}
+        for unit in self._run.here.unit_by_name:
+            if too_dear(before, now, unit, places) is None:
+                continue
+            found = too_dear(before, now, unit, places, self._closed(unit) - {places[unit]})
+            if found is None or self._has_just_moved(unit, now_s):
+                return  # until there is room, and it has stayed for a while
+            places[unit] = found[0]
+            why[unit] = f"unit {unit} goes to site {found[0]}: {found[1]}"
+        if why:
+            self._begin(now, list(why), Pending("; ".join(why.values()), places=places), now_s)
+        self._pricing.decided()
+
+    def _begin(self, topology: Topology, units: Sequence[str], pending: Pending, now_s: float) -> bool:
+        """Begin a change by which these units go; whether it could be begun."""
+        for unit in units:
+            self._moved_s[unit] = now_s
+            self._without_host.pop(unit, None)
+            self._served_s.pop(unit, None)
         try:
-            run.changing.begin(run.topology, pending)
+            self._run.changing.begin(topology, pending)
         except PenstockError as error:
-            run.plane.note(f"unit {unit} could not be moved: {error}")
+            self._run.plane.note(f"unit {', '.join(units)} could not be moved: {error}")
             return False
         return True
+
+    def _closed(self, unit: str) -> set[str]:
+        """Sites that are full, or do not answer."""
+        run = self._run
+        leased = run.running_controller().fleet.deployment().hosts.values()
+        counts = {site.name: sum(h.site == site.name for h in leased) for site in run.topology.sites}
+        mine = len({i.host for i in self._members(unit)})
+        full = [s.name for s in run.topology.sites if s.max_hosts - counts[s.name] <= mine]
+        return {*full, *run.clusters.silent}
+
+    def _has_just_moved(self, unit: str, now_s: float) -> bool:
+        return now_s - self._moved_s.get(unit, -math.inf) < STAYS_S
 
     def _members(self, unit: str) -> list[Instance]:
         return list(self._run.running_controller().fleet.deployment().of_unit(unit))

@@ -33,6 +33,7 @@ from penstock.fleet.units import UnitState
 from penstock.infrastructure.siting import placed
 from penstock.machine.secrets import remember_all
 from penstock.monitoring.health import CONGESTED
+from penstock.providers.price_lists import Lists, list_of
 from penstock.runs import obeying
 from penstock.runs.anchor import clock_of
 from penstock.runs.assembly import budgeting_for
@@ -43,6 +44,7 @@ from penstock.runs.moving import Moving
 from penstock.runs.part import here
 from penstock.runs.patience import Patience
 from penstock.runs.plan import RunPlan
+from penstock.runs.pricing import Pricing
 from penstock.runs.progress import Progress
 from penstock.runs.sources import Feed, waited_until_s
 from penstock.spark.drivers import Drivers
@@ -73,8 +75,12 @@ class Run:
         *,
         feed: Feed | None = None,
         clock: Clock | None = None,
+        prices: Lists = list_of,
     ) -> None:
-        """`feed` writes the sources' records in a way of its own; by default their workloads are followed."""
+        """`feed` writes the sources' records in a way of its own; by default their workloads are followed.
+
+        `prices` are the lists by which sites may become too dear.
+        """
         remember_all(plan.settings)
         self.folder = folder
         self.topology = plan.read_topology()
@@ -107,7 +113,7 @@ class Run:
         self.told_to_stop = False
         """Whether somebody outside wants it to end."""
         self.changing = Changing(self)
-        self._moving = Moving(self)
+        self._moving = Moving(self, Pricing(self.journal, self.plane.note, prices))
         self._news: list[str] = []
         self._patiently = Patience()
         self._slow: set[str] = set()

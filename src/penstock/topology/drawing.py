@@ -297,7 +297,7 @@ def page(topology: Topology) -> str:
                     duration_text(s.btu_s),
                     "; ".join(
                         f"{f.name}: {f.cores:g} cores, {memory_text(f.memory_mib)}, "
-                        f"{'list' if f.listed else f'{f.price_per_btu:.6g}'} {s.currency}".rstrip()
+                        f"{'list' if f.unread else f'{f.price_per_btu:.6g}'} {s.currency}".rstrip()
                         for f in s.flavours
                     ),
                     str(s.max_hosts),

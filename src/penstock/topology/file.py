@@ -269,7 +269,7 @@ def _flavour_fields(flavour: HostFlavour) -> dict[str, Any]:
     written: dict[str, Any] = {
         "cores": flavour.cores,
         "memory": memory_text(flavour.memory_mib),
-        "price": LISTED_PRICE if flavour.listed else f"{flavour.price_per_btu}/BTU",
+        "price": _price_written(flavour),
     }
     if flavour.max_hosts is not None:
         written["max_hosts"] = flavour.max_hosts
@@ -278,6 +278,12 @@ def _flavour_fields(flavour: HostFlavour) -> dict[str, Any]:
     if flavour.spot:
         written["spot"] = True
     return written
+
+
+def _price_written(flavour: HostFlavour) -> str:
+    if flavour.unread:
+        return LISTED_PRICE
+    return f"{LISTED_PRICE} " * flavour.listed + f"{flavour.price_per_btu}/BTU"
 
 
 def _value_written(value: Any, form: Form) -> Any:

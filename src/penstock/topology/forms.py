@@ -22,7 +22,7 @@ from penstock.topology.model import Choice
 from penstock.topology.reading import REFUSED, Form, Reader, RefusedError, is_nothing, scalar_text
 
 LISTED_PRICE = "list"
-"""Stands for a price that is read from the provider's own list."""
+"""Stands for a price by the provider's own list; what it was when last read may follow."""
 
 
 def _quantity(words: str, parse: Callable[[object], Any], expected: str) -> Form:
@@ -212,6 +212,18 @@ def _read_blackout(reader: Reader, node: Node, path: Path) -> tuple[tuple[float,
     return reader.items(node, path, Form("hours", _read_hours), 'hours of the day such as "22:00-06:00"')
 
 
+def _read_price(reader: Reader, node: Node, path: Path) -> tuple[quantities.Price | None, bool]:
+    """A price, None where it is yet to be read; and whether it is by the provider's list."""
+    text = node.value if isinstance(node, ScalarNode) else ""
+    if text == LISTED_PRICE:
+        return None, True
+    listed = text.startswith(f"{LISTED_PRICE} ")
+    if listed:
+        known = text.removeprefix(LISTED_PRICE).strip()
+        node = ScalarNode(node.tag, known, node.start_mark, node.end_mark)
+    return WRITTEN_PRICE.read(reader, node, path), listed
+
+
 DURATION = _quantity(
     'a duration: "250 ms", "5 s", "10 min", "1 h"', quantities.duration_s, 'a duration such as "5 s"'
 )
@@ -220,8 +232,7 @@ RATIO = _quantity('a ratio: 0.5, "50 %"', quantities.ratio, 'a ratio such as 0.5
 NUMBER = _quantity("a number: 2, 0.5", _plain_number, "a number such as 2 or 0.5")
 WRITTEN_PRICE = _quantity("a price", quantities.price, 'a price such as "0.10 USD/h"')
 PRICE = Form(
-    'a price: "0.10 USD/h", 6 for each billing time unit, or `list`: the provider\'s own',
-    lambda reader, node, path: None if node.value == LISTED_PRICE else WRITTEN_PRICE.read(reader, node, path),
+    'a price: "0.10 USD/h", 6 for each billing time unit, or `list`: the provider\'s own', _read_price
 )
 AMOUNT = _quantity('an amount: 0.0001, "0.0001 USD"', _amount, "an amount of money such as 0.0001")
 WHOLE = Form("a whole number", _read_whole)

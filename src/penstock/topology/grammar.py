@@ -324,7 +324,8 @@ def _flavours(
                 )
         if missing:
             continue
-        price: quantities.Price | None = found["price"]
+        price: quantities.Price | None
+        price, listed = found["price"]
         if price is not None and price.currency and price.currency not in currencies:
             currencies.append(price.currency)
         flavours.append(
@@ -336,7 +337,7 @@ def _flavours(
                 found.get("max_hosts"),
                 found.get("type"),
                 found.get("spot", False),
-                listed=price is None,
+                listed=listed,
             )
         )
     return tuple(flavours), currencies

@@ -158,12 +158,17 @@ class HostFlavour:
     spot: bool = False
     """Whether it is bought as what nobody else wants: cheaper, and taken away at short notice."""
     listed: bool = False
-    """Whether its price is to be read from the provider's own list; until then it is 0."""
+    """Whether its price is by the provider's own list; until that was read it is 0."""
 
     @property
     def machine_type(self) -> str:
         """What the provider calls it."""
         return self.type or self.name
+
+    @property
+    def unread(self) -> bool:
+        """Whether its price is yet to be read from the provider's list."""
+        return self.listed and not self.price_per_btu
 
 
 @dataclass(frozen=True, slots=True)
