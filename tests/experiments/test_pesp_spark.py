@@ -71,10 +71,11 @@ def test_every_ride_ends_once_whatever_the_batches(rides: Rides, monkeypatch: py
     from cabs import small
 
     monkeypatch.setattr(small, "rides_at_hand", lambda _: (rides, {}))
-    made, found = small.positions("taxis"), []
+    made, found, due = small.positions("taxis"), [], 0.0
     for second in range(int(PLAY_S)):
-        level = pesp_spark.small_levels(rides)[int(second / pesp_spark.HOLD_S)]
-        found += made(0, second + np.linspace(0.0, 0.95, int(level)))
+        due += pesp_spark.small_levels(rides)[int(second / pesp_spark.HOLD_S)]
+        found += made(0, second + np.linspace(0.0, 0.95, int(due)))
+        due -= int(due)
     assert [record["ride"] for record in found if record["last"]] == list(range(RIDES))
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from penstock.channels.batches import batches_in
 from penstock.channels.kafka_access import CLIENT_FILE
+from penstock.channels.kafka_jars import broker_jars, connector_jars
 from penstock.errors import ClusterError
+from penstock.machine.folders import cache_folder
 from penstock.machine.processes import log_tail, wait_until
 from penstock.rig.rig import Rig, RigHost
 from penstock.runs.folder import RunFolder
+from penstock.spark.installation import spark_version
 from penstock.spark.training import ensure_archive
 from penstock.topology.file import dump_topology
 from penstock.topology.model import Channel, Topology
@@ -41,6 +44,8 @@ def play(
     """
     first, second = (site.name for site in topology.sites)
     ensure_archive()  # once, and not on every host
+    broker_jars(cache_folder("jars"))  # a host of the rig reaches nothing but the rig
+    connector_jars(cache_folder("jars"), spark_version())
     folder.mkdir(parents=True, exist_ok=True)
     with Rig((first, second)) as rig:
         rig.link(first, second, delay_ms=DELAY_MS)
