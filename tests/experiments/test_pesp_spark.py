@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from penstock.channels.batches import publish
+from penstock.cli.main import app
+from penstock.errors import ConfigurationError
 from penstock.experiments import pesp_rig, pesp_spark
 from penstock.experiments.pesp_spark import PLAY_S, SLA_S, Small
 from penstock.experiments.recordings import VARIABLE, Recordings, find_recordings
@@ -107,3 +110,21 @@ def test_over_the_rig_each_site_has_a_run_of_its_own_with_kafka_between() -> Non
         "private": ["report"],
     }
     require_runnable(topology, part=parts["cloud"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["pesp", "--setups", "over"], "--setups is for pesp --on spark"),
+        (
+            ["pesp", "--on", "spark", "--setups", "over,middling"],
+            "expected setups out of elastic, over, under",
+        ),
+    ],
+)
+def test_a_setup_that_there_is_not_is_told_before_anything_runs(
+    given: list[str], message: str, tmp_path: Path
+) -> None:
+    shown = CliRunner().invoke(app, ["experiment", *given, "--out", str(tmp_path)])
+    assert isinstance(shown.exception, ConfigurationError)
+    assert message in str(shown.exception)

@@ -92,9 +92,13 @@ def experiment(
     on: Annotated[
         Literal["simulator", "spark"],
         typer.Option(
-            help="spark: levels measures there first (four minutes), pesp runs Table III in small (ten)."
+            help="spark: levels measures there first (four minutes), pesp runs Table III in small (24)."
         ),
     ] = "simulator",
+    setups: Annotated[
+        str | None,
+        typer.Option(help="pesp --on spark: some of elastic,over,under, eight minutes each; all by default."),
+    ] = None,
 ) -> None:
     """Run a paper's evaluation: tables, plots and a verdict beside the paper's figures.
 
@@ -110,6 +114,10 @@ def experiment(
         if name not in ("levels", "pesp"):
             raise ConfigurationError(f"--on is for levels and pesp, not for {name}")
         options["on"] = on
+    if setups is not None:
+        if name != "pesp" or on != "spark":
+            raise ConfigurationError("--setups is for pesp --on spark")
+        options["setups"] = [part.strip() for part in setups.split(",") if part.strip()]
     recordings = find_recordings(data)
     if chosen.recordings:
         options["recordings"] = recordings

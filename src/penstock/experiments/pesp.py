@@ -18,6 +18,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from penstock.controller.journal import Journal
+from penstock.errors import ConfigurationError
 from penstock.experiments.recordings import TAXIS, Recording, Recordings, left_out
 from penstock.experiments.taxi_rides import (
     LOCATIONS,
@@ -87,12 +88,20 @@ def rides_at_hand(recordings: Recordings) -> tuple[Rides, dict[Recording, str]]:
 
 
 def run(
-    seeds: int, out: Path, progress: Callable[[str], None], recordings: Recordings, on: str = "simulator"
+    seeds: int,
+    out: Path,
+    progress: Callable[[str], None],
+    recordings: Recordings,
+    on: str = "simulator",
+    setups: Sequence[str] = SETUPS,
 ) -> list[Figure]:
     """The whole evaluation; tables.md, verdict.txt, report.html and summary.json are written to `out`.
 
-    With `on` "spark" Table III is run in small on real Spark besides; its table is in small.md.
+    With `on` "spark" these `setups` of Table III are run in small on real Spark besides; their table is in
+    small.md.
     """
+    if unknown := sorted(set(setups) - set(SETUPS)):
+        raise ConfigurationError(f"expected setups out of {', '.join(SETUPS)}, got {', '.join(unknown)}")
     rides, drawn = rides_at_hand(recordings)
     outcomes = outcomes_of(seeds, progress, rides)
     figures = [*figures_of(outcomes), *left_out(drawn)]
@@ -101,7 +110,7 @@ def run(
     if on == "spark":
         from penstock.experiments import pesp_spark  # it needs Spark, the rest does not
 
-        figures += pesp_spark.figures_of(pesp_spark.run(rides, out, progress, recordings=recordings))
+        figures += pesp_spark.figures_of(pesp_spark.run(rides, out, progress, setups, recordings))
     write_figures(figures, out / "summary.json")
     (out / "tables.md").write_text(_as_text(outcomes, rides))
     (out / "verdict.txt").write_text("\n".join([*verdict(outcomes), played]) + "\n")
