@@ -40,6 +40,17 @@ class RunSummary(Answer):
     """What it has cost so far."""
 
 
+class Left(Answer):
+    """That a unit has left the run of a site for that of another."""
+
+    number: int
+    """How many times it has gone so."""
+    site: str
+    """The site whose run has it from now on."""
+    begin: dict[str, dict[str, int]]
+    """Where it goes on reading, by operator and partition."""
+
+
 class Version(Answer):
     """The topology a run has now."""
 
@@ -50,6 +61,10 @@ class Version(Answer):
     before: str | None = Field(None, description="The version before this one, which undo goes back to.")
     places: dict[str, str] = Field(default={}, description="The site every unit is at.")
     site: str | None = Field(None, description="The site whose units run here; none means all of them.")
+    handed: dict[str, Left] = Field(
+        default={},
+        description="Of units that went between runs of several sites, the last time they did.",
+    )
 
 
 class Wish(Strict):

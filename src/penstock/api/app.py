@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from decimal import Decimal
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -122,6 +123,7 @@ def topology(place: Place) -> answers.Version:
         before=plan.before,
         places=dict(plan.places),
         site=plan.site,
+        handed={unit: answers.Left(**asdict(note)) for unit, note in plan.handed.items()},
     )
 
 

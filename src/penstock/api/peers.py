@@ -4,20 +4,27 @@ Every service asks its peers now and then which version of a run of the same nam
 newer, it has its own run go on with it. A site that was cut off goes on with the version it has, and comes by
 what it missed once it can ask again. Where two sites made different versions of one number, both take the one
 whose text is last in the order of its digest: which one that is does not matter, that it is one does.
+
+Which run a unit is at is said by the one it is at alone: once the unit has left it, it says where to, with a
+number. So there are no two words on that, whatever becomes of versions, and nobody starts a unit that runs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from penstock.api.client import Service
 from penstock.api.runs import Runs
 from penstock.errors import PenstockError
-from penstock.runs.applying import applied
+from penstock.plain import from_json
+from penstock.runs.applying import ANSWER_S, applied
 from penstock.runs.folder import RunFolder
+from penstock.runs.plan import Handed, RunPlan
 from penstock.topology.file import parse_topology
 
 LOG = logging.getLogger(__name__)
@@ -28,8 +35,10 @@ ASKED_EVERY_S = 3.0
 class Peers:
     """Asks the services of other sites, in a thread of its own, until it is closed."""
 
-    def __init__(self, runs: Runs, peers: Sequence[Service]) -> None:
+    def __init__(self, runs: Runs, peers: Sequence[Service], answer_s: float = ANSWER_S) -> None:
+        """`answer_s` is how long a controller may take to go on with what a peer has."""
         self._runs = runs
+        self._answer_s = answer_s
         self._peers = tuple(peers)
         self._silent: set[str] = set()
         self._ended = threading.Event()
@@ -71,26 +80,44 @@ class Peers:
         if theirs["site"] in (None, own.site):
             return None
         here, there = (own.revision, own.topology), (int(theirs["revision"]), str(theirs["text"]))
-        if there[1] == here[1] or _rank(*there) <= _rank(*here):
-            return None
+        newer = there[1] != here[1] and _rank(*there) > _rank(*here)
+        handed = _newer(own, theirs.get("handed", {}))
+        known = own.read_topology()
+        gone = {u: n for u, n in handed.items() if u in known.unit_by_name and own.places.get(u) != n.site}
+        of = f"revision {there[0]} of site {theirs['site']}"
+        by = f"the service of site {theirs['site']}"
+        how: dict[str, Any] = {"reason": of, "by": by, "answer_s": self._answer_s}
         try:
-            applied(
-                place,
-                parse_topology(there[1]),
-                reason=f"revision {there[0]} of site {theirs['site']}",
-                by=f"the service of site {theirs['site']}",
-                give_up_state=True,
-                as_revision=there[0],
-                places={str(unit): str(site) for unit, site in theirs["places"].items()},
-            )
+            if gone:
+                # Before anything else, and in the version there is: another one is taken after it.
+                number = own.revision if newer else max(own.revision, there[0])
+                places = {unit: note.site for unit, note in gone.items()}
+                applied(place, known, as_revision=number, places=places, handed=gone, **how)
+                return f"{name}: {_words(places)}, says {of}"
+            if newer:
+                places = {str(unit): str(site) for unit, site in theirs["places"].items()}
+                places |= {unit: note.site for unit, note in {**own.handed, **handed}.items()}
+                how |= {"as_revision": there[0], "handed": handed, "give_up_state": True}
+                applied(place, parse_topology(there[1]), places=places, **how)
+                return f"{name} goes on with {of}"
         except PenstockError as error:
-            return f"revision {there[0]} of site {theirs['site']} cannot be taken for {name}: {error}"
-        return f"{name} goes on with revision {there[0]} of site {theirs['site']}"
+            return f"{of} cannot be taken for {name}: {error}"
+        return None
 
     def _run(self) -> None:
         while not self._ended.wait(ASKED_EVERY_S):
             for told in self.ask():
                 LOG.warning("%s", told)
+
+
+def _newer(own: RunPlan, told: Mapping[str, Any]) -> dict[str, Handed]:
+    """The notes of units that have left a run of which this one has not heard yet."""
+    notes = {str(unit): from_json(Handed, json.dumps(note)) for unit, note in told.items()}
+    return {u: note for u, note in notes.items() if u not in own.handed or own.handed[u].number < note.number}
+
+
+def _words(places: Mapping[str, str]) -> str:
+    return ", ".join(f"unit {unit} is at site {site}" for unit, site in places.items())
 
 
 def _rank(revision: int, text: str) -> tuple[int, str]:

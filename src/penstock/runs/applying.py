@@ -9,6 +9,7 @@ from penstock.errors import ClusterError, ConfigurationError
 from penstock.runs import commands
 from penstock.runs.changes import Preview, preview, require_possible
 from penstock.runs.folder import RunFolder
+from penstock.runs.plan import Handed
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.model import Topology
 
@@ -21,11 +22,21 @@ class StaleError(ConfigurationError):
     """A change that was written for another version than the one that runs."""
 
 
-def previewed(place: RunFolder, topology: Topology) -> Preview:
-    """What it would do to have a run go on with another version, as far as its folder tells."""
+def previewed(place: RunFolder, topology: Topology, places: Mapping[str, str] | None = None) -> Preview:
+    """What it would do to have a run go on with another version, as far as its folder tells.
+
+    `places` are the sites of units in that version, where somebody has said them.
+    """
     present, status = place.plan(), place.status()
     leased = None if status is None else {(host.site, host.flavour) for host in status.hosts}
-    return preview(present.read_topology(), topology, fed=present.feed, places=present.places, leased=leased)
+    return preview(
+        present.read_topology(),
+        topology,
+        fed=present.feed,
+        places=present.places,
+        to=places,
+        leased=leased,
+    )
 
 
 def applied(
@@ -39,18 +50,20 @@ def applied(
     rehearse: bool = False,
     as_revision: int | None = None,
     places: Mapping[str, str] | None = None,
+    handed: Mapping[str, Handed] | None = None,
     answer_s: float = ANSWER_S,
 ) -> tuple[int, Preview]:
     """Have a running run go on with another version; the version that runs then, and what it did.
 
-    `as_revision` and `places` are the number and the units' sites of a version another site runs already.
+    `as_revision` and `places` are the number and the units' sites of a version another site runs already,
+    `handed` the notes of units that have left other sites' runs by it.
     `revision` is the version it was written for: StaleError where another one runs. ConfigurationError
     where it cannot be done while it runs, with every reason; ClusterError where nobody answers.
     """
     present = place.plan()
     if revision is not None and revision != present.revision:
         raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
-    found = previewed(place, topology)
+    found = previewed(place, topology, places)
     require_possible(found, give_up_state=give_up_state)
     if not found.changes:
         return present.revision, found
@@ -66,6 +79,7 @@ def applied(
         rehearse=rehearse,
         as_revision=as_revision,
         places=places or {},
+        handed=handed or {},
     )
     said = commands.put(place.commands, wish)
     refused, deadline_s = commands.refusal(said, ""), time.monotonic() + answer_s
@@ -75,7 +89,8 @@ def applied(
             if notice.startswith(refused):
                 raise StaleError(notice.removeprefix(refused))
         now = place.plan()
-        if now.revision >= (as_revision or present.revision + 1) and now.topology == text:
+        noted = all(now.handed.get(unit) == note for unit, note in (handed or {}).items())
+        if now.revision >= (as_revision or present.revision + 1) and now.topology == text and noted:
             return now.revision, found
         require_running(place)
         time.sleep(LOOK_S)

@@ -10,9 +10,11 @@ goes on as it was. A change under way is in the plan too, so that a controller t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.channels.subscriptions import subscriptions
 from penstock.errors import ConfigurationError
 from penstock.fleet.units import UnitState
 from penstock.runs.assembly import budgeting_for
@@ -21,7 +23,9 @@ from penstock.runs.handover import Handover
 from penstock.runs.part import at_site, here
 from penstock.runs.plan import Pending
 from penstock.runs.preparing import Preparing
+from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.specification import topology_text
+from penstock.spark.unit.streams import Channels
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
@@ -56,12 +60,17 @@ class Changing:
         if run.plan.pending is not None:
             raise ConfigurationError("another change is under way; wait until it is done")
         places, fed = run.plan.places, run.plan.feed and run.feed.can_wait
+        if pending.back and run.plan.site is not None:
+            # Where other runs' units are is theirs to say, also where this one goes back.
+            back = {unit: s for unit, s in pending.places.items() if places.get(unit) == run.plan.site}
+            pending = replace(pending, places=back)
         found = preview(
             run.topology, topology, fed=fed, places=places, to=pending.places, leased=self._leased()
         )
-        found = at_site(found, run.topology, topology, run.plan)
+        found = at_site(found, run.topology, topology, run.plan, pending.handed)
         require_possible(found, give_up_state=pending.give_up_state or pending.back)
         run.require_runnable(topology)
+        self._require_unsubscribed([unit for unit in found.stops if unit in topology.unit_by_name])
         if found.changes:
             run.clusters.open(found.places.values())
             run.plan = replace(run.plan, pending=replace(pending, topology=topology_text(topology)))
@@ -73,6 +82,21 @@ class Changing:
             self.step()
         return found
 
+    def _require_unsubscribed(self, units: Sequence[str]) -> None:
+        """ConfigurationError where somebody outside reads what a unit reads that goes to another run.
+
+        What they have not read yet is kept by whoever reads the same, and only here they are known.
+        """
+        run = self._run
+        channels = Channels(run.topology, run.folder.units, run.bootstrap)
+        for unit in units:
+            for given in plan_unit(run.topology, unit).inputs:
+                stream = channels[given.channel].stream(given.name) if given.stream is not None else None
+                if stream is not None and any(subscriptions(stream)):
+                    raise ConfigurationError(
+                        f"unit {unit} cannot go: subscribers to {given.name} are known here alone"
+                    )
+
     def take_up(self) -> None:
         """Go on with the change an earlier controller was in the midst of: its sources wait first of all."""
         run, pending = self._run, self._run.plan.pending
@@ -81,7 +105,7 @@ class Changing:
             found = self._found = preview(
                 run.topology, topology, fed=run.plan.feed, places=run.plan.places, to=pending.places
             )
-            found = self._found = at_site(found, run.topology, topology, run.plan)
+            found = self._found = at_site(found, run.topology, topology, run.plan, pending.handed)
             self._since_s = run.clock.now_s()
             # What is taken back has failed already, and nothing of it is worth waiting for.
             self._ready = (
@@ -173,7 +197,10 @@ class Changing:
         """Everybody concerned has left: hand over the files and start the next version; whether it was."""
         run = self._run
         took_s = run.clock.now_s() - self._since_s
-        handover = Handover(run.topology, topology, found, run.folder.units, run.plan.revision, run.bootstrap)
+        begins = {unit: note.begin for unit, note in pending.handed.items() if unit in found.starts}
+        handover = Handover(
+            run.topology, topology, found, run.folder.units, run.plan.revision, run.bootstrap, begins
+        )
         try:
             notices = handover.carry_out(pending.back)
         except OSError as error:
@@ -189,7 +216,8 @@ class Changing:
         # is no way out. Where it fails as well, a person is asked for.
         proven = pending.back or plan.topology == run.plan.before
         since_s = None if proven else run.clock.now_s()
-        run.plan = replace(plan, pending=None, changed_s=since_s)
+        handed = run.plan.handed_on(pending.handed, found.places, handover.left)
+        run.plan = replace(plan, pending=None, changed_s=since_s, handed=handed)
         if pending.revision is not None:
             run.plan = replace(run.plan, revision=pending.revision)
         run.folder.write_plan(run.plan)

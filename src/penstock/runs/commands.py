@@ -17,6 +17,7 @@ from penstock.errors import ConfigurationError, PenstockError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.plain import from_json, to_json
+from penstock.runs.plan import Handed
 
 LOG = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Command:
     """The number another site has given the version to go on with."""
     places: Mapping[str, str] = field(default_factory=dict)
     """The sites of units in that version, as the other site has them."""
+    handed: Mapping[str, Handed] = field(default_factory=dict)
+    """Units that have left the runs of other sites by that version."""
     id: str = ""
     """Tells it apart from others, for whoever waits for the answer."""
 

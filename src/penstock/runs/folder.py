@@ -79,8 +79,11 @@ class RunFolder:
         return False
 
     def write_plan(self, plan: RunPlan) -> None:
-        """Keep what the run shall do; only its owner may read it, for settings may hold secrets."""
-        written(self.root / "plan.json", to_json(plan), mode=PRIVATE)
+        """Keep what the run shall do; only its owner may read it, for settings may hold secrets.
+
+        It is on the disk when this returns: runs of other sites go by what it says of units that left.
+        """
+        written(self.root / "plan.json", to_json(plan), mode=PRIVATE, durable=True)
 
     def plan(self) -> RunPlan:
         """What the run shall do; ConfigurationError where the folder holds none, or a torn one."""

@@ -40,23 +40,31 @@ class Handover:
         folders: RunFolders,
         revision: int,
         bootstrap: str | None = None,
+        begins: Mapping[str, Mapping[str, Mapping[str, int]]] | None = None,
     ) -> None:
-        """`revision` is the number of the version that ends."""
+        """`revision` is the number of the version that ends.
+
+        `begins` says of units that come from another site's run where they go on reading.
+        """
         self._old, self._new, self._found = old, new, found
         self._folders = folders
         self._revision = revision
         self._bootstrap = bootstrap
+        self._begins = begins or {}
+        self.left: dict[str, dict[str, dict[str, int]]] = {}
+        """Where units that go to another site's run have ended, as `begins` has it there."""
 
     def carry_out(self, back: bool = False) -> list[str]:
         """Do it; what there is to say. `back` says that the version that ends failed and is taken back."""
         self._count()
+        self.left = {unit: self._end(unit) for unit in self._found.stops if unit in self._new.unit_by_name}
         for unit in (*self._found.restarts, *self._found.renewals, *self._found.starts):
             self._note_begin(unit)
         for unit in self._found.renewals:
             if not (back and self._put_back(unit)):
                 self._put_aside(unit)
         for unit in (*self._found.stops, *self._found.starts):
-            self._put_aside(unit)
+            self._put_aside(unit, anew=unit in self._begins)
         for unit in (*self._found.restarts, *self._found.renewals, *self._found.starts):
             self._hand_over(unit)
         self._begin_sources()
@@ -82,6 +90,9 @@ class Handover:
 
         One that begins anew goes on where it was in those it has read already.
         """
+        if unit in self._begins:
+            self._folders.note_begin(unit, self._begins[unit])
+            return
         renewed = unit in self._found.renewals
         if renewed and self._aside(unit).exists():
             return  # it was, before its checkpoint was put aside
@@ -99,11 +110,26 @@ class Handover:
                 found[given.name] = channels[given.channel].consumption(stream, checkpoint).finished()
         self._folders.note_begin(unit, {name: begin for name, begin in found.items() if begin})
 
+    def _end(self, unit: str) -> dict[str, dict[str, int]]:
+        """How far a unit that does not run has read each stream: where it began, where that was nowhere."""
+        channels, checkpoint = Channels(self._old, self._folders, self._bootstrap), self._aside(unit)
+        present = self._folders.checkpoint(unit)
+        lies = present if present.exists() else checkpoint / "checkpoint"
+        begun, found = self._folders.begin(unit), {}
+        for given in _inputs(self._old, unit):
+            if given.stream is not None and has_server(self._old, given.channel):
+                read = channels[given.channel].consumption(given.stream, lies).finished()
+                found[given.name] = {**begun.get(given.name, {}), **read}
+        return {name: offsets for name, offsets in found.items() if offsets}
+
     def _aside(self, unit: str, revision: int | None = None) -> Path:
         return self._folders.earlier(unit) / str(self._revision if revision is None else revision)
 
-    def _put_aside(self, unit: str) -> None:
-        """Keep what a unit's checkpoint was, and only the newest such; the next one begins empty."""
+    def _put_aside(self, unit: str, anew: bool = False) -> None:
+        """Keep what a unit's checkpoint was, and only the newest such; the next one begins empty.
+
+        `anew` says that what is there now is from before what was kept, and is not to be taken for newer.
+        """
         aside = self._aside(unit)
         aside.mkdir(parents=True, exist_ok=True)
         for older in aside.parent.iterdir():
@@ -113,6 +139,10 @@ class Handover:
             present = self._folders.unit(unit) / name
             if present.exists() and not (aside / name).exists():
                 present.rename(aside / name)
+            elif present.is_dir() and anew:
+                shutil.rmtree(present)
+            elif anew:
+                present.unlink(missing_ok=True)
 
     def _put_back(self, unit: str) -> bool:
         """Give a unit back the checkpoint it had, where the version that failed has finished nothing."""

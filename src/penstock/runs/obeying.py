@@ -121,6 +121,7 @@ def _begin(
         rehearse=command.rehearse,
         places=places or command.places,
         revision=command.as_revision,
+        handed=command.handed,
     )
     run.changing.begin(parse_topology(text), pending)
 

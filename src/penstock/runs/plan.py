@@ -15,6 +15,18 @@ DRAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Handed:
+    """That a unit has left the run of a site for that of another; written by the one it left, once it had."""
+
+    number: int
+    """How many times it has gone so: of two notes the one with the higher number holds."""
+    site: str
+    """The site whose run has it from now on."""
+    begin: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Where it goes on reading streams on a server, by the operator that writes them and by partition."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A change that is under way: units finish what there is to read before it is made."""
 
@@ -33,6 +45,8 @@ class Pending:
     """The sites units go to by it, where somebody named one; the others stay where they are."""
     revision: int | None = None
     """The number of the version to come, where another site has given it one already."""
+    handed: Mapping[str, Handed] = field(default_factory=dict)
+    """What runs of other sites have said of units that have left them; of each the newest."""
     at_once: bool = False
     """Whether units leave without finishing what there is to read, for want of anything that could."""
 
@@ -75,6 +89,8 @@ class RunPlan:
     """The same in the version before this one."""
     site: str | None = None
     """The site whose units it runs, where every site has a run of its own; None means all units."""
+    handed: Mapping[str, Handed] = field(default_factory=dict)
+    """Of units that went between runs of several sites, the last time they did."""
     warm_from: str | None = None
     """An earlier run's folder or journal, which tells what the units' loads usually do."""
 
@@ -111,6 +127,19 @@ class RunPlan:
             revisions={**units, **dict.fromkeys(restarts, revision)},
         )
 
+    def handed_on(
+        self,
+        told: Mapping[str, Handed],
+        places: Mapping[str, str],
+        left: Mapping[str, Mapping[str, Mapping[str, int]]],
+    ) -> dict[str, Handed]:
+        """The notes there are once others have told theirs, and units have left this run for `places`."""
+        found = {**self.handed, **told}
+        for unit, begin in left.items():
+            number = found[unit].number + 1 if unit in found else 1
+            found[unit] = Handed(number, places[unit], begin)
+        return found
+
     def going_on(self, earlier: RunPlan) -> RunPlan:
         """This plan for the run that was here before; ConfigurationError where its state would not fit."""
         if _regardless_of_start(self.topology) != _regardless_of_start(earlier.topology):
@@ -129,6 +158,7 @@ class RunPlan:
             places=earlier.places,
             places_before=earlier.places_before,
             pending=earlier.pending,
+            handed=earlier.handed,
         )
 
 

@@ -32,6 +32,7 @@ from penstock.fleet.ports import Ground, Submission
 from penstock.fleet.units import UnitState
 from penstock.infrastructure.siting import placed
 from penstock.machine.secrets import remember_all
+from penstock.monitoring import DurationStatistics
 from penstock.monitoring.health import CONGESTED
 from penstock.providers.price_lists import Lists, list_of
 from penstock.runs import obeying
@@ -62,6 +63,7 @@ START_A_UNIT_S = 40.0
 """Longest time until every unit runs, and more for each unit; three drivers take 40 s on two idle cores."""
 LEAVE_S = 12.0
 """How long drivers may take to end by themselves."""
+NONE = DurationStatistics()
 _LIVES = (UnitState.SUBMITTED, UnitState.RUNNING, UnitState.DOWN)
 
 
@@ -77,10 +79,7 @@ class Run:
         clock: Clock | None = None,
         prices: Lists = list_of,
     ) -> None:
-        """`feed` writes the sources' records in a way of its own; by default their workloads are followed.
-
-        `prices` are the lists by which sites may become too dear.
-        """
+        """`feed` writes the sources' records in a way of its own; by `prices` a site may become too dear."""
         remember_all(plan.settings)
         self.folder = folder
         self.topology = plan.read_topology()
@@ -310,7 +309,7 @@ class Run:
             kind="spark",
             duration_s=now_s - self._started_s,
             end_s=now_s,
-            end_to_end=max((totals[unit].latencies() for unit in ending), key=lambda s: s.count),
+            end_to_end=max((NONE, *(totals[unit].latencies() for unit in ending)), key=lambda s: s.count),
             records_in=self.feed.records()
             or sum(totals[u.name].arrived for u in self.here.units_in_order[:1]),
             records_out=self._records_out() or sum(totals[unit].emitted for unit in ending),

@@ -1,0 +1,287 @@
+"""A unit goes from the run of one site to that of another: nothing lost, and never at both, whoever dies.
+
+Both runs are real ones on simulated ground, asked over the real API as their services' peers do. Driver
+processes are simulated, and the checkpoint is as Spark writes one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+from fastapi.testclient import TestClient
+
+from penstock.api.app import create_app
+from penstock.api.client import Service
+from penstock.api.peers import Peers
+from penstock.api.runs import Runs
+from penstock.errors import ClusterError, ConfigurationError
+from penstock.machine.processes import wait_until
+from penstock.runs import commands
+from penstock.runs.plan import Handed, Pending, RunPlan
+from penstock.topology.model import Channel, Operator, Sink, Topology, Unit
+from tests.runs.test_changes import at_two_sites, with_operator
+from tests.runs.test_killed_amid_changes import Bomb, Stage, bomb  # noqa: F401
+
+PATIENCE_S = 5.0
+TOPIC = "t.read"
+
+
+def a_chain(**changes: Any) -> Topology:
+    """Three units in a row: the first at x, the last at y, and one without state that may be at either."""
+    pair = at_two_sites()
+    options = {"bootstrap": "127.0.0.1:1", "prefix": "t", **changes.pop("options", {})}
+    counted = Operator("count", ("read",), "f:count", schema="number long")
+    return replace(
+        pair,
+        operators=(pair.operators[0], replace(counted, **changes), Operator("kept", ("count",), "f:kept")),
+        sinks=(Sink("out", ("kept",), "jsonl:out"),),
+        units=(*pair.units, Unit("third", ("kept",), sites=("y",))),
+        channels=(Channel("wan", "kafka", options),),
+    )
+
+
+class Asked(Service):
+    """A site's service that is asked without a network, and may be out of reach."""
+
+    clients: ClassVar[dict[str, TestClient]] = {}
+    away: ClassVar[set[str]] = set()
+
+    def get(self, path: str, **query: str | int) -> Any:
+        if self.url in self.away:
+            raise ClusterError(f"{self.url} does not answer")
+        return self.clients[self.url].get(f"/api/v1{path}").json()
+
+
+class Both:
+    """The runs of two sites, and the services that ask each other."""
+
+    def __init__(self, folder: Path, bomb: Bomb, topology: Topology) -> None:  # noqa: F811
+        places = {"first": "x", "second": "x", "third": "y"}
+        runs = {site: Runs(folder / site) for site in ("x", "y")}
+        self.stages = {
+            site: Stage(folder / site / "pair", topology, bomb, places=places, site=site, feed=False)
+            for site in runs
+        }
+        for site in runs:
+            headers = {"Authorization": f"Bearer {runs[site].token}"}
+            Asked.clients[site] = TestClient(create_app(runs[site]), headers=headers)
+        Asked.away.clear()
+        self.peers = {a: Peers(runs[a], [Asked(b, "")], answer_s=0.5) for a, b in (("x", "y"), ("y", "x"))}
+
+    def turn(self) -> None:
+        """Both controllers do something; the unit that goes never runs at both sites."""
+        for stage in self.stages.values():
+            stage.turn()
+        assert len(self.at()) < 2, "it runs at both sites"
+
+    def at(self) -> list[str]:
+        """Where the unit that goes runs."""
+        return [site for site, stage in self.stages.items() if "second" in stage.world.drivers]
+
+    def plan(self, site: str) -> RunPlan:
+        return self.stages[site].place.plan()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        def turned() -> bool:
+            self.turn()
+            return done()
+
+        assert wait_until(turned, PATIENCE_S, poll_s=0.005), [self.said(site) for site in self.stages]
+
+    def tell(self, site: str, kind: str, to: str | None = None) -> None:
+        subject = "second" if kind == "move-unit" else None
+        commands.put(self.stages[site].place.commands, commands.Command(kind, "test", subject, to=to))
+
+    def ask(self, site: str) -> list[str]:
+        """Let a site's service ask, while the controllers go on."""
+        told: list[str] = []
+        asking = Thread(target=lambda: told.extend(self.peers[site].ask()))
+        asking.start()
+        self.until(lambda: not asking.is_alive())
+        return told
+
+    def said(self, site: str) -> str:
+        return " ".join(self.stages[site].run.status().notices)
+
+    def has_read(self, site: str, offset: int) -> None:
+        """The unit finishes a micro-batch that ends at an offset of its topic."""
+        checkpoint = self.stages[site].place.units.checkpoint("second")
+        for part in ("offsets", "commits"):
+            (checkpoint / part).mkdir(parents=True, exist_ok=True)
+        number = len(list((checkpoint / "commits").iterdir()))
+        (checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({TOPIC: {'0': offset}})}")
+        (checkpoint / "commits" / str(number)).write_text("v1\n{}")
+
+    def begins(self, site: str) -> dict[str, dict[str, int]]:
+        return self.stages[site].place.units.begin("second")
+
+
+@pytest.fixture
+def both(tmp_path: Path, bomb: Bomb) -> Both:  # noqa: F811
+    return Both(tmp_path, bomb, a_chain())
+
+
+def test_a_unit_goes_to_another_sites_run_and_back_and_reads_on_where_it_was(both: Both) -> None:
+    both.has_read("x", 40)
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == 2)
+    assert both.at() == [], "the one it left is done, and the other one has not heard of it"
+    assert both.plan("x").handed == {"second": Handed(1, "y", {"read": {"0": 40}})}
+
+    assert both.ask("y") == ["pair: unit second is at site y, says revision 2 of site x"]
+    both.until(lambda: both.at() == ["y"])
+    assert (both.plan("y").revision, both.plan("y").places) == (2, both.plan("x").places)
+    assert both.begins("y") == {"read": {"0": 40}}
+    assert both.ask("y") == both.ask("x") == []
+
+    both.has_read("y", 70)
+    both.tell("y", "undo")
+    both.until(lambda: both.plan("y").revision == 3)
+    assert both.ask("x") == ["pair: unit second is at site x, says revision 3 of site y"]
+    both.until(lambda: both.at() == ["x"])
+    assert both.begins("x") == {"read": {"0": 70}}
+    assert not (both.stages["x"].place.units.checkpoint("second") / "commits").exists(), "it begins anew"
+    assert both.plan("x").handed["second"].number == 2
+
+
+def test_one_that_read_nothing_yet_goes_on_where_it_was_to_begin(both: Both) -> None:
+    both.has_read("x", 40)
+    for here, there in (("x", "y"), ("y", "x")):
+        both.tell(here, "move-unit", there)
+        both.until(lambda here=here: both.plan(here).places["second"] != here)  # type: ignore[misc]
+        both.ask(there)
+        both.until(lambda there=there: both.at() == [there])  # type: ignore[misc]
+    assert both.begins("x") == {"read": {"0": 40}}
+
+
+def test_while_the_other_site_cannot_be_reached_it_waits(both: Both) -> None:
+    Asked.away.add("x")
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == 2)
+    both.ask("y")
+    for _ in range(10):
+        both.turn()
+    assert both.at() == []
+    Asked.away.clear()
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+
+
+def test_another_version_made_meanwhile_does_not_bring_it_back(both: Both) -> None:
+    both.has_read("x", 40)
+    changed = with_operator(a_chain(), "kept", slo_s=7.0)
+    both.stages["y"].run.changing.begin(changed, Pending("meanwhile"))
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == both.plan("y").revision == 2)
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+    for _ in range(2):
+        both.ask("x")
+        both.ask("y")
+    plans = [both.plan(site) for site in ("x", "y")]
+    assert plans[0].topology == plans[1].topology
+    assert plans[0].revision == plans[1].revision
+    assert {plan.places["second"] for plan in plans} == {"y"}
+    assert both.at() == ["y"]
+
+
+def test_only_the_run_it_is_at_lets_a_unit_go(both: Both) -> None:
+    both.tell("y", "move-unit", "y")
+    both.until(lambda: "tell the one it is at" in both.said("y"))
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == 2)
+    both.tell("x", "undo")
+    both.until(lambda: "from site y to x" in both.said("x"))
+    assert both.at() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"stateful": True}, "the state of operator count is in this one's folder"),
+        ({"options": {"deduplicate": "1 min"}}, "the ids it remembers of read"),
+    ],
+)
+def test_what_lies_in_the_folder_of_its_run_keeps_a_unit_there(
+    changes: dict[str, Any],
+    why: str,
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+) -> None:
+    stage = Stage(tmp_path / "x", a_chain(**changes), bomb, places={"second": "x"}, site="x", feed=False)
+    with pytest.raises(ConfigurationError, match=why):
+        stage.run.changing.begin(stage.run.topology, Pending("test", places={"second": "y"}))
+    roams = tuple(replace(unit, sites=()) for unit in stage.run.topology.units)
+    topology = stage.run.topology = replace(stage.run.topology, units=roams)
+    with pytest.raises(ConfigurationError, match="what it reads of numbers lies on this one's disk"):
+        stage.run.changing.begin(topology, Pending("test", places={"first": "y"}))
+
+
+def test_wherever_either_controller_dies_it_arrives_once(tmp_path: Path, bomb: Bomb) -> None:  # noqa: F811
+    def gone(folder: Path) -> Both:
+        both = Both(folder, bomb, a_chain())
+        both.has_read("x", 40)
+        bomb.armed = True
+
+        def left() -> bool:
+            plan = both.plan("x")
+            waits = list(both.stages["x"].place.commands.glob("*.json"))
+            if plan.places["second"] == "x" and plan.pending is None and not waits:
+                both.tell("x", "move-unit", "y")  # a command that was taken and not yet begun is forgotten
+            return plan.places["second"] == "y"
+
+        both.until(left)
+        while both.plan("y").places["second"] != "y":
+            both.ask("y")
+        both.until(lambda: both.at() == ["y"] and both.stages["y"].all_run())
+        bomb.armed = False
+        return both
+
+    gone(tmp_path / "whole")
+    steps, names = bomb.steps, list(bomb.names)
+    for at in range(0, steps, max(1, steps // 40)):
+        bomb.at, bomb.steps, bomb.names = at, 0, []
+        both = gone(tmp_path / str(at))
+        where = f"died {names[at]} (step {at})"
+        assert both.begins("y") == {"read": {"0": 40}}, where
+        assert both.plan("x").handed == both.plan("y").handed, where
+        assert both.plan("y").handed["second"].number == 1, where
+
+
+def test_a_run_whose_only_unit_has_gone_goes_on_with_none(tmp_path: Path, bomb: Bomb) -> None:  # noqa: F811
+    chain = a_chain()
+    units = tuple(replace(unit, sites=("y",)) if unit.name == "first" else unit for unit in chain.units)
+    chain, places = replace(chain, units=units), {"second": "x"}
+    stage = Stage(tmp_path / "x", chain, bomb, places=places, site="x", feed=False)
+    stage.run.changing.begin(chain, Pending("test", places={"second": "y"}))
+    for _ in range(10):
+        stage.turn()
+    stage.die()
+    stage.turn()
+    assert (stage.world.drivers, stage.place.plan().places["second"]) == ({}, "y")
+    assert stage.run.result().units == {}
+
+
+def test_a_unit_that_fails_where_it_came_to_goes_back(both: Both) -> None:
+    both.has_read("x", 40)
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == 2)
+    both.ask("y")
+    there = both.stages["y"]
+    both.until(lambda: both.at() == ["y"] and there.all_run())
+    there.fail("second")
+
+    def sent_back() -> bool:
+        there.run._require_healthy()
+        return both.plan("y").places["second"] == "x"
+
+    both.until(sent_back)
+    assert both.ask("x") == ["pair: unit second is at site x, says revision 3 of site y"]
+    both.until(lambda: both.at() == ["x"])
+    assert both.begins("x") == {"read": {"0": 40}}
