@@ -162,7 +162,8 @@ class Broker:
         return alive and not found.alive
 
     def _format(self, settings: Path) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that began with a dash would be taken for an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         done = subprocess.run(
             [str(self._java), "-XX:TieredStopAtLevel=1", "-cp", self._class_path, "kafka.tools.StorageTool",
              "format", "-t", cluster, "-c", str(settings)],
