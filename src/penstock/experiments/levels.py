@@ -6,7 +6,7 @@ Figure 11 begins with what was measured on Spark, or is measured there now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from penstock.experiments.levels_topology import (
     stairs,
 )
 from penstock.experiments.recordings import CLICKS, MESSAGES, Recordings, left_out
-from penstock.levels.configuration import ConfigurationMap
+from penstock.levels.configuration import Configuration, ConfigurationMap
 from penstock.levels.day import DailyLoad
 from penstock.levels.platform import HOST, LEVELS, Level, PlatformProfile, default_profile
 from penstock.report.figures import Figure, write_figures
@@ -74,7 +74,8 @@ def run(
     progress("1 of 9 benchmarking: Table 1")
     found = table_1(progress)
     file = found.map.write(out / "map.yaml")
-    figures = table_figures(found, out, progress)
+    tried = holding(found.map, out, progress)
+    figures = table_figures(tried)
     runs = elastic_runs(found.map, file, out, seeds, progress)
     figures += run_figures(runs)
     for recording in (CLICKS, MESSAGES):
@@ -89,7 +90,7 @@ def run(
     answers = figure_11(atoms, progress)
     figures += molecule_figures(atoms, answers)
     write_figures(figures, out / "summary.json")
-    write_page(out / "levels.html", found, runs, figures, answers)
+    write_page(out / "levels.html", tried, runs, figures, answers)
     return figures
 
 
@@ -102,34 +103,54 @@ def table_1(progress: Callable[[str], None], hold_s: float = 480.0) -> Benchmark
     return benchmark_simulated(detection(Choice("levels")), plan, lambda text: None)
 
 
-def table_figures(found: Benchmarked, out: Path, progress: Callable[[str], None]) -> list[Figure]:
-    """Table 1 here, and whether each configuration is right for its load and for no more."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A configuration that was held at a load, without any scaling."""
+
+    configuration: Configuration
+    health: float
+    """The lowest at its own load."""
+    above: float | None
+    """The lowest one step above it, where the next configuration takes over; None for the largest one."""
+
+
+def holding(known: ConfigurationMap, out: Path, progress: Callable[[str], None]) -> list[Held]:
+    """Each configuration of a map at its own load, and one step above."""
     progress("2 of 9 holding each configuration at its load and one step above")
     topology = detection(Choice("levels"))
-    healthy: list[float] = []
-    congested: list[float] = []
-    for place, configuration in enumerate(found.map.configurations):
-        top = configuration.to_per_s
-        healthy.append(held(topology, configuration, top, 400.0, out / f"held-{place}.yaml").least_health)
-        if place + 1 < len(found.map.configurations):
-            above = held(
-                topology, configuration, top + STEP_PER_S / SCALE, 400.0, out / f"above-{place}.yaml"
-            )
-            congested.append(above.least_health)
+    last = len(known.configurations) - 1
+
+    def least(name: str, configuration: Configuration, per_s: float) -> float:
+        return held(topology, configuration, per_s, 400.0, out / f"{name}.yaml").least_health
+
+    return [
+        Held(
+            c,
+            least(f"held-{place}", c, c.to_per_s),
+            least(f"above-{place}", c, c.to_per_s + STEP_PER_S / SCALE) if place < last else None,
+        )
+        for place, c in enumerate(known.configurations)
+    ]
+
+
+def table_figures(tried: Sequence[Held]) -> list[Figure]:
+    """Table 1 here, and whether each configuration is right for its load and for no more."""
+    healthy = min(each.health for each in tried)
+    congested = max(each.above for each in tried if each.above is not None)
     told = "; ".join(
-        f"to {c.to_per_s * SCALE:,.0f}/s: {c.described(('parser',))}" for c in found.map.configurations
+        f"to {each.configuration.to_per_s * SCALE:,.0f}/s: {each.configuration.described(('parser',))}"
+        for each in tried
     )
-    hosts = len(found.map.configurations[-1].hosts)
+    hosts = len(tried[-1].configuration.hosts)
     return [
         Figure("Table 1: configurations by load", told, paper=PAPER_TABLE),
         Figure("hosts at the peak", hosts, "2", 2, holds=hosts == 2),
         Figure(
-            "lowest health at a configuration's own load", min(healthy), ">= 0.9",
-            holds=min(healthy) >= 0.9,
+            "lowest health at a configuration's own load", healthy, ">= 0.9", holds=healthy >= 0.9,
         ),
         Figure(
-            "highest health one step above (next configuration needed)", max(congested), "< 0.9",
-            holds=max(congested) < 0.9,
+            "highest health one step above (next configuration needed)", congested, "< 0.9",
+            holds=congested < 0.9,
         ),
     ]  # fmt: skip
 

@@ -12,15 +12,14 @@ from penstock.experiments.levels_molecules import ATOMS, PAPER, UNITS, Needed
 from penstock.experiments.levels_topology import SCALE
 from penstock.report.figures import Figure
 from penstock.report.page import Page
-from penstock.studies.benchmark import Benchmarked
 
 if TYPE_CHECKING:
-    from penstock.experiments.levels import Ran
+    from penstock.experiments.levels import Held, Ran
 
 
 def write_page(
     path: Path,
-    found: Benchmarked,
+    tried: Sequence[Held],
     runs: Mapping[str, Ran],
     figures: Sequence[Figure],
     answers: Sequence[Needed] = (),
@@ -36,10 +35,15 @@ def write_page(
     )
     page.table(
         "Table 1",
-        ["load /s", "parser by host", "health at its load"],
+        ["load /s", "parser by host", "health at its load", "one step above"],
         [
-            [f"{c.from_per_s * SCALE:,.0f} – {c.to_per_s * SCALE:,.0f}", c.described(("parser",)), ""]
-            for c in found.map.configurations
+            [
+                f"{each.configuration.from_per_s * SCALE:,.0f} – {each.configuration.to_per_s * SCALE:,.0f}",
+                each.configuration.described(("parser",)),
+                f"{each.health:.2f}",
+                "" if each.above is None else f"{each.above:.2f}",
+            ]
+            for each in tried
         ],
     )
     for name, run in runs.items():
@@ -76,7 +80,13 @@ def _run(page: Page, name: str, run: Ran) -> None:
     figure.add_scatter(x=minutes, y=health, name="parser health", line_dash="dot", yaxis="y2")
     figure.update_layout(
         yaxis={"title": "packets a second", "rangemode": "tozero"},
-        yaxis2={"overlaying": "y", "side": "right", "title": "slots, hosts, health", "rangemode": "tozero"},
+        yaxis2={
+            "overlaying": "y",
+            "side": "right",
+            "title": "slots, hosts, health",
+            "rangemode": "tozero",
+            "dtick": 1,
+        },
     )
     figure.update_xaxes(title="minutes")
     page.plot(
