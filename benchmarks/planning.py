@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ import numpy as np
 
 import penstock
 from benchmarks.planning_loads import GENERATED, HELD_OUT, SEED, levels_of
+from benchmarks.planning_reach import most_kept, rate_at
 from penstock.controller.journal import Journal
 from penstock.controller.warm_start import warm_started
 from penstock.experiments.clairvoyant import clairvoyant_cost
@@ -67,12 +68,16 @@ BILLING: dict[str, tuple[float, float | None, float | None]] = {
 }
 SECOND_WEEK = {"wiki_en": 8, "taxi": 15, "iot": 8}
 """A day of each long series that earlier weeks tell of; of taxis, weekends have to be told apart first."""
-SEASONS = ("without", "known", "misleading")
+SEASONS = ("known", "misleading", *(f"without, {keep:.1%} asked" for keep in (0.98, 0.985, 0.99, 0.995)))
+"""Runs of a day; those without a season tell what late records cost there."""
+PLAIN = "without, 99.0% asked"
 KEEPS = (0.95, 0.99, 0.999)
 Cell = tuple[str, str, str, float]
 """Load, billing, policy, and the share asked for."""
 Came = tuple[float, float, int]
 """Cost over the clairvoyant one, percent kept, rescales."""
+Notes = dict[Cell, str]
+"""What is said beside a cell's figures."""
 
 
 def workload(name: str) -> Choice | None:
@@ -115,11 +120,15 @@ def topology_of(load: str, billing: str, policy: Choice) -> Topology:
     )
 
 
+def _length_s(load: str, hours: float) -> float:
+    return min(hours * 3600, 64_800.0) if load == "ads_clicks" else hours * 3600
+
+
 def measured(cell: Cell, hours: float = HOURS) -> Came:
     """Simulate one cell."""
     load, billing, policy, keep = cell
     choice = Choice(policy, {"keep": keep}) if policy == "auto" else Choice(policy)
-    length_s = min(hours * 3600, 64_800.0) if load == "ads_clicks" else hours * 3600
+    length_s = _length_s(load, hours)
     result = simulate(topology_of(load, billing, choice), SimulationSettings(seed=SEED), duration_s=length_s)
     return (
         float(result.resource_cost) / bound(load, billing, length_s),
@@ -146,6 +155,14 @@ def figures(quick: bool = False) -> list[Figure]:
     seasons = [] if quick else [(load, kind) for load in recorded if load in SECOND_WEEK for kind in SEASONS]
     came = _all(measured, [(cell, hours) for cell in cells])
     weeks = {task: result for (task,), result in _all(second_week, [(task,) for task in seasons]).items()}
+    beyond = _all(reach, [(cell, hours) for cell in cells if _short(cell, came[cell, hours])])
+    dearer = [
+        (load, b, came[(load, b, "auto", 0.99), hours][1], hours)
+        for load, b, policy, _ in cells
+        if policy == "rate"
+        and came[(load, b, "auto", 0.99), hours][0] >= came[(load, b, "rate", 0.99), hours][0]
+    ]
+    at_same = _all(same_share, dearer)
     found = [Figure(name, "not measured: its file is not at hand") for name in missing]
     if recorded:
         ratios = [came[(load, b, "auto", 0.99), hours][0] for load in recorded for b in billings]
@@ -156,11 +173,16 @@ def figures(quick: bool = False) -> list[Figure]:
             Figure(f"{what}, worst recorded cell", worst, "<= 1.20", None, worst <= 1.20),
         ]
     cell_came = {cell: came[cell, hours] for cell in cells}
+    notes: Notes = {
+        cell: f"; at most {most:.2f} % could be kept{_judged(cell, most)}"
+        for (cell, _), (most,) in beyond.items()
+    }
+    notes |= {(load, b, "rate", 0.99): _told(same) for (load, b, *_), same in at_same.items()}
     for load in loads:
         for billing in billings:
-            found += _cell(load, billing, cell_came, keeps)
+            found += _cell(load, billing, cell_came, keeps, notes)
     for load in HELD_OUT:
-        found += _cell(load, "BTU 60 s", cell_came, (0.99,))
+        found += _cell(load, "BTU 60 s", cell_came, (0.99,), notes)
     for load in dict.fromkeys(load for load, _ in seasons):
         found += _season(load, weeks)
     return [*found, _decision()]
@@ -209,9 +231,10 @@ def second_week(task: tuple[str, str]) -> tuple[float, float]:
     """
     load, kind = task
     day = SECOND_WEEK[load]
-    topology = _on_day(load, day)
+    without = kind.startswith("without")
+    topology = _on_day(load, day, float(kind.split()[1].rstrip("%")) / 100 if without else 0.99)
     seasons: dict[str, Season] = {}
-    if kind != "without":
+    if not without:
         topology = _warm(load, day, 43_200.0 if kind == "misleading" else 0.0)
         rows = _rows(load)[: day * 288]
         before = np.array([float(row.split(",")[1]) for row in rows]) / 300.0
@@ -231,9 +254,9 @@ def _rows(load: str) -> list[str]:
     return (found / RECORDED[load][0]).read_text().splitlines()[1:]
 
 
-def _on_day(load: str, day: int) -> Topology:
+def _on_day(load: str, day: int, keep: float = 0.99) -> Topology:
     """The load from one of its days on."""
-    topology = topology_of(load, "BTU 60 s", Choice("auto"))
+    topology = topology_of(load, "BTU 60 s", Choice("auto", {"keep": keep}))
     source = topology.sources[0]
     assert source.workload is not None
     trace = {**source.workload.parameters, "start_s": day * DAY_S}
@@ -250,20 +273,73 @@ def _warm(load: str, day: int, at_s: float) -> Topology:
 
 
 def _season(load: str, weeks: dict[tuple[str, str], tuple[float, float]]) -> Sequence[Figure]:
-    (cost, late), (with_cost, with_late), (off_cost, off_late) = (weeks[load, kind] for kind in SEASONS)
-    what = f"{load}, second week: late records with its season / without"
-    shifted = f"{load}, second week: the same with a season half a day off"
-    return [
-        Figure(what, with_late / late, "< 1", None, with_late < late, f"(cost {with_cost / cost:.4f})"),
-        Figure(shifted, off_late / late, "<= 1", None, off_late <= late, f"(cost {off_cost / cost:.4f})"),
-    ]
+    """Late records with a season over those without it at the same cost.
+
+    What a season spares may be spent or not: so what is compared with costs the same, between two runs
+    without a season that were asked for more and for less.
+    """
+    without = sorted(weeks[load, kind] for kind in SEASONS if kind.startswith("without"))
+    costs, lates = zip(*without, strict=True)
+    plain_cost, plain_late = weeks[load, PLAIN]
+    found = []
+    for kind, what, bar in (("known", "late records with its season / without at the same cost", "< 1"),
+                            ("misleading", "the same with a season half a day off", "<= 1")):  # fmt: skip
+        cost, late = weeks[load, kind]
+        same = float(np.interp(cost, costs, lates))
+        found.append(
+            Figure(
+                f"{load}, second week: {what}", late / same, bar, None,
+                late < same or (bar == "<= 1" and late == same),
+                f"({late:.3f} % late for {same:.3f} % at its cost; asked for the same share without: "
+                f"{plain_late:.3f} %, cost {cost / plain_cost:.4f})",
+            )
+        )  # fmt: skip
+    return found
 
 
-def _cell(load: str, billing: str, came: dict[Cell, Came], keeps: Sequence[float]) -> Sequence[Figure]:
+def _bars(keep: float) -> tuple[float, float]:
+    """What may be kept where so much was asked, in percent."""
+    return 100 * keep - 0.5, 100 * keep + 0.9
+
+
+def _short(cell: Cell, came: Came) -> bool:
+    return cell[2] == "auto" and came[1] < _bars(cell[3])[0]
+
+
+def reach(cell: Cell, hours: float) -> tuple[float]:
+    """Percent that could be kept at all in a cell, without foresight."""
+    load, billing, _, keep = cell
+    return (most_kept(partial(topology_of, load, billing), keep, SEED, _length_s(load, hours)),)
+
+
+def same_share(load: str, billing: str, kept: float, hours: float) -> tuple[float, ...]:
+    """What `rate` would cost, over the clairvoyant cost, where it keeps as much; empty where it cannot."""
+    length_s = _length_s(load, hours)
+    found = rate_at(partial(topology_of, load, billing), kept, SEED, length_s)
+    if found is None:
+        return ()
+    target, cost, reached = found
+    return target, cost / bound(load, billing, length_s), reached
+
+
+def _judged(cell: Cell, most: float) -> str:
+    return ": out of reach" if most < _bars(cell[3])[0] else ""
+
+
+def _told(same: tuple[float, ...]) -> str:
+    if not same:
+        return "(rate does not keep as much at any utilisation from 30 % on)"
+    return f"(rate at {same[0]:.0%} keeps {same[2]:.2f} % at {same[1]:.3f} of the clairvoyant cost)"
+
+
+def _cell(
+    load: str, billing: str, came: dict[Cell, Came], keeps: Sequence[float], notes: Notes
+) -> Sequence[Figure]:
     found = []
     for keep in keeps:
         ratio, kept, rescales = came[load, billing, "auto", keep]
-        least, most = 100 * keep - 0.5, 100 * keep + 0.9
+        least, most = _bars(keep)
+        note = notes.get((load, billing, "auto", keep), "")
         found.append(
             Figure(
                 f"{load}, {billing}: kept of {100 * keep:g} % asked",
@@ -271,12 +347,13 @@ def _cell(load: str, billing: str, came: dict[Cell, Came], keeps: Sequence[float
                 f"{least:g} to {most:g}",
                 None,
                 least <= kept <= most,
-                f"% (cost / clairvoyant {ratio:.3f}, {rescales} rescales)",
+                f"% (cost / clairvoyant {ratio:.3f}, {rescales} rescales){note}",
             )
         )
     ours, rate = came[load, billing, "auto", 0.99], came[load, billing, "rate", 0.99]
+    same = notes.get((load, billing, "rate", 0.99), "")
     found.append(
-        Figure(f"{load}, {billing}: cost / rate's", ours[0] / rate[0], "< 1", None, ours[0] < rate[0])
+        Figure(f"{load}, {billing}: cost / rate's", ours[0] / rate[0], "< 1", None, ours[0] < rate[0], same)
     )
     found.append(Figure(f"{load}, {billing}: rescales", ours[2], f"<= {rate[2]}", None, ours[2] <= rate[2]))
     return found

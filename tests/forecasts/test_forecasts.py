@@ -255,3 +255,35 @@ def test_the_noise_of_one_day_is_no_part_of_its_calm_season():
     assert season is not None
     assert season.calm.std() < 0.5 * season.level.std()
     assert season.calm.mean() == pytest.approx(season.level.mean())
+
+
+def test_crowds_are_unheard_of_until_the_load_had_some_however_long_they_took_to_rise():
+    rates = np.full(700, 50.0) * np.exp(np.random.default_rng(6).normal(0, 0.004, 700))
+    rise = np.linspace(1.0, 2.0, 9)
+
+    def with_rises(*begins: int) -> Load:
+        found = rates.copy()
+        for begin in begins:
+            found[begin : begin + 9] *= rise
+            found[begin + 9 : begin + 40] *= 2.0
+        found[-2:] *= rise[1:3]
+        return a_load(found)
+
+    assert outlook_of(with_rises(100, 300), 2).forecaster.startswith("goes on as over the last 1 ")
+
+
+def test_who_is_right_as_a_rule_is_not_told_by_a_crowd():
+    """Noise about a level, and one crowd, in whose rise alone what goes on is the better forecast."""
+    rates = 50.0 + np.random.default_rng(2).normal(0, 1.0, 700)
+    rates[300:308] *= np.linspace(1.2, 2.6, 8)
+    rates[308:340] *= 2.6
+    assert outlook_of(a_load(rates), 2).forecaster.startswith("mean of the last")
+
+
+def test_a_rise_goes_on_by_no_more_than_it_rose():
+    """A step up of one bin, of a load that always went on rising so far: by as much again at the most."""
+    steps = np.tile([3.0] * 8 + [-3.0] * 8, 20)
+    rates = 100.0 + np.cumsum(steps)
+    found = outlook_of(a_load([*rates, rates[-1], rates[-1] + 8.0]), 3)
+    assert found.forecaster.startswith("goes on as over the last 1 ")
+    assert found.quantile(0.5, 2) <= rates[-1] + 8.0 + 8.0 + 0.5

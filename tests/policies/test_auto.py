@@ -16,9 +16,16 @@ from penstock.fleet.actions import Hold, LeaseHost, StartInstance, StopInstance
 from penstock.fleet.deployment import Deployment
 from penstock.forecasts.record import Load
 from penstock.monitoring.measurements import InstanceReading
-from penstock.policies.auto import Auto
+from penstock.policies.auto import Auto, cold_recovery_leads
 from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
-from penstock.policies.auto_capacity import MOST_EXTRA, Ability, Future, late_records
+from penstock.policies.auto_capacity import (
+    COLD_RECOVERY_LEADS,
+    MOST_EXTRA,
+    RECOVERY_LEADS,
+    Ability,
+    Future,
+    late_records,
+)
 from penstock.policies.auto_choice import Prices, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
 from penstock.policies.auto_moves import LOOKED_BACK, RESCALE_BINS, charged_bins, moves_of, plain_moves
@@ -99,6 +106,17 @@ def test_a_debt_makes_a_late_record_worth_more_and_plenty_makes_it_worth_less():
     assert debt / even == pytest.approx(even / plenty) == pytest.approx(np.e)
 
 
+def test_what_happened_once_and_what_is_sure_to_be_late_is_late_but_no_debt():
+    load = a_load([10.0] * 300)
+    load.late[100:108] = load.done[100:108]
+    once = account_of(load, 0.99, 60.0)
+    assert once.balance_s < -300.0
+    assert once.owed_s == 0.0
+    load.late[200:208] = load.done[200:208]
+    twice = account_of(load, 0.99, 60.0)
+    assert twice.owed_s == pytest.approx(twice.balance_s + 60.0)
+
+
 def test_a_long_backlog_is_not_spent_on_however_much_is_left():
     plenty = Account(1e6, 0.0, 6000.0, 86400.0)
     short, long = (worth_of_late(plenty, 0.99, 1e-6, 60.0, waits_s) for waits_s in (30.0, 90.0))
@@ -163,6 +181,13 @@ def test_what_is_needed_again_soon_is_kept():
     calm, rising = np.full((2, 3), 10.0), np.array([[10.0, 22.0, 22.0], [10.0, 22.0, 22.0]])
     assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm, 10.0).count == 8
     assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, rising, 10.0).count == 12
+
+
+def test_a_short_record_does_not_tell_that_something_is_not_needed_for_hours():
+    future, calm = a_future(load=10.0, count=12), np.full((2, 3), 10.0)
+    arguments = (future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm, 10.0, 1.0, 0.0)
+    assert fewer_instances(*arguments, known_s=30 * 60.0).count == 12
+    assert fewer_instances(*arguments, known_s=300 * 60.0).count == 8
 
 
 def test_a_forecast_of_less_takes_nothing_from_what_the_present_needs():
@@ -397,6 +422,25 @@ def test_an_instance_without_a_price_is_stopped_at_once():
     view = replace(a_view(topology, on={"h1": ["a"] * 20}, signals=signals), loads={"a": a_load([2.0] * 300)})
     stops = [a for a in Auto().decide(view) if isinstance(a, StopInstance)]
     assert 10 <= len(stops) <= 18
+
+
+def test_nothing_is_given_back_until_what_was_asked_for_last_is_seen_to_serve():
+    signals = {"a": [a_signal(arrived=30, processed=30, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)]}
+    topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
+    free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))
+    topology = replace(topology, sites=(replace(topology.sites[0], flavours=(free,)),))
+    view = replace(a_view(topology, on={"h1": ["a"] * 20}, signals=signals), loads={"a": a_load([2.0] * 300)})
+    for asked_s, stops in ((NOW_S - 600.0, True), (NOW_S - 60.0, False)):
+        instances = dict(view.deployment.instances)
+        newest = next(reversed(instances))
+        instances[newest] = replace(instances[newest], requested_s=asked_s)
+        later = replace(view, deployment=Deployment(view.deployment.hosts, instances), lead_s={"a": 100.0})
+        assert any(isinstance(a, StopInstance) for a in Auto().decide(later)) is stops
+
+
+def test_a_cold_start_is_worked_off_within_what_may_be_late_in_a_day():
+    assert cold_recovery_leads(0.99, 100.0) == COLD_RECOVERY_LEADS
+    assert cold_recovery_leads(0.999, 100.0) == RECOVERY_LEADS
 
 
 @pytest.mark.parametrize("keep", [0.2, 1.0, 99.0])

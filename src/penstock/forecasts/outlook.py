@@ -70,7 +70,7 @@ FAR = AHEAD.index(30)
 UNHEARD = 2.0
 """A load that rises by more than so many times its usual largest step does what it never did before."""
 UNHEARD_TIMES = 4
-"""Its usual largest step is the one that only so many bins reached."""
+"""Its usual largest step is the one that only so many episodes reached."""
 UNHEARD_BINS = 5
 """Bins that are not looked at for it: they may be the beginning of what never was before."""
 
@@ -99,6 +99,8 @@ class Line(NamedTuple):
     damping: float = 1.0
     usual: Usual | None = None
     """What is usually added at this time."""
+    most: Floats | None = None
+    """At every bin, the most that the slope adds."""
     over_usual: bool = False
     """Whether the level is how far the load is off its usual one, rather than the load."""
 
@@ -110,13 +112,18 @@ class Line(NamedTuple):
         usual = self.usual.level[there]
         return found + usual if self.usual.last is None else np.asarray(found * np.exp(usual))
 
+    def _going_on(self, bins: Ints | slice, reach: Floats | float) -> Floats:
+        assert self.slope is not None
+        adds = self.slope[bins] * reach
+        return adds if self.most is None else np.asarray(np.minimum(adds, self.most[bins]))
+
     def at(self, bins: Ints, columns: Ints) -> Floats:
         """The forecasts from these bins of the record at these distances (columns of `AHEAD`)."""
         found = self.level[bins]
         if self.slope is not None:
             # The middle of a bin `ahead` is half a bin nearer than its end.
             reach = (1.0 - self.damping ** (DISTANCES[columns] - 0.5)) / (1.0 - self.damping)
-            found = found + self.slope[bins] * reach
+            found = found + self._going_on(bins, reach)
         return self._with_usual(found, bins, bins + DISTANCES[columns])
 
     def before_the_last(self, count: int, column: int, stride: int) -> Floats:
@@ -126,7 +133,7 @@ class Line(NamedTuple):
         found = self.level[bins]
         if self.slope is not None:
             reach = (1.0 - self.damping ** (ahead - 0.5)) / (1.0 - self.damping)
-            found = found + self.slope[bins] * reach
+            found = found + self._going_on(bins, reach)
         return self._with_usual(found, bins, slice(ahead, known + ahead, stride))
 
 
@@ -242,7 +249,8 @@ def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[
     for bins, damping in ((1, 0.7), (2, 0.8), (4, 0.9)):
         slope = np.zeros_like(last)
         slope[bins:] = (last[bins:] - last[:-bins]) / bins
-        lines.append(Line(f"goes on as over the last {bins} bins", last, slope, damping))
+        most = _risen(last) if bins == 1 else None
+        lines.append(Line(f"goes on as over the last {bins} bins", last, slope, damping, most=most))
     for usual in usually:
         lines.append(Line("as at this time of earlier days", last, usual=usual))
     if usually:
@@ -254,6 +262,14 @@ def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[
             name = f"{_mean_of(share)} over that of earlier days"
             lines.append(Line(name, _smoothed(off, share), usual=calm, over_usual=True))
     return lines
+
+
+def _risen(last: Floats) -> Floats:
+    """At every bin, by how much the load has risen without a fall; 0 where it fell."""
+    began = np.arange(len(last))
+    began[1:][last[1:] > last[:-1]] = 0
+    np.maximum.accumulate(began, out=began)
+    return np.asarray(last - last[began])
 
 
 def _mean_of(share: float) -> str:
@@ -276,7 +292,12 @@ def _goes_on(lines: Sequence[Line], last: Floats) -> Line | None:
     if len(last) < 2 * ENOUGH:
         return None
     steps = np.diff(last)
-    known = np.partition(steps[:-UNHEARD_BINS], -UNHEARD_TIMES)[-UNHEARD_TIMES]
+    # Steps of one episode are one: a crowd that came once took more than one bin to rise.
+    before = steps[:-UNHEARD_BINS]
+    whole = len(before) // EPISODE * EPISODE
+    largest = before[len(before) - whole :].reshape(-1, EPISODE).max(axis=1)
+    times = min(UNHEARD_TIMES, len(largest))
+    known = np.partition(largest, -times)[-times]
     if steps[-1] <= UNHEARD * max(float(known), CAREFUL_STEP / 2):
         return None
     return next(line for line in lines if line.slope is not None)
@@ -297,11 +318,15 @@ def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> L
 
 
 def _losses(errors: Singles) -> Floats:
-    """The pinball losses of the quantiles of forecasters' errors, which are rows."""
+    """The pinball losses of the quantiles of forecasters' errors, which are rows, the simplest one's first.
+
+    What hardly ever came does not tell who is right as a rule; while it comes, the load is taken to go on.
+    """
     errors.sort(axis=1)
     total: Floats = np.zeros(len(errors))
     count = errors.shape[1]
     places = [int(share * (count - 1)) for share in QUANTILES]
+    np.minimum(errors, errors[0, places[-1]], out=errors)
     parts = np.add.reduceat(errors, [0, *(min(place + 1, count - 1) for place in places)], axis=1)
     running = np.cumsum(parts, axis=1, dtype=np.float64)
     for number, (share, place) in enumerate(zip(QUANTILES, places, strict=True)):

@@ -15,14 +15,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.outlook import AHEAD, NEAR, WEIGHTS, Outlook, outlook_of
+from penstock.forecasts.record import Load
 from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
-from penstock.policies.auto_account import COLD_BINS, Account, account_of, backlog_s, worth_of_late
+from penstock.policies.auto_account import (
+    COLD_BINS,
+    REMEMBERED_S,
+    Account,
+    account_of,
+    backlog_s,
+    worth_of_late,
+)
 from penstock.policies.auto_capacity import COLD_RECOVERY_LEADS, RECOVERY_LEADS, Ability, Future
 from penstock.policies.auto_choice import Choice, Prices, Tried, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves, unpaid_share
@@ -43,6 +52,8 @@ LEAVING = 0.15
 
 What is left of the account pays for starting later, not for coming and going.
 """
+SETTLED_LEADS = 2.0
+"""So many lead times after the last start nothing is given back: what it does is not seen yet."""
 LEAST_SLACK = 0.05
 """A record may always wait for this share of the SLO, even where its work alone takes longer."""
 
@@ -108,12 +119,17 @@ class Auto:
         if up.count > count:
             _start(plan, unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
             return
+        newest_s = max(i.requested_s for i in plan.instances(unit))
+        if seen.settled_s > view.now_s - newest_s:
+            plan.hold(unit, f"{right(count)}: {seen.told(up, prices, self)}")
+            return
         alone = all(instance.host not in shared for instance in plan.instances(unit))
         step = prices.per_host if prices.priced and alone else 1
         spendable_s = seen.spendable_s(self.keep) if self.late_costs is None else 0.0
         down = fewer_instances(
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
             seen.present_per_s, seen.headroom(prices), spendable_s,
+            seen.outlook.known * seen.future.bin_s if prices.priced else math.inf,
         )  # fmt: skip
         if down.count < count and asked_again(
             seen.future, seen.ability, prices, count, down.count, times_s, far, view.interval_s,
@@ -173,6 +189,8 @@ class _Seen:
     rescale_bins: float
     present_per_s: float
     """What surely comes now: the lower of the newest measurement and the last interval."""
+    warm: bool
+    """Whether more is known of the load than its beginning."""
 
     def spendable_s(self, keep: float) -> float:
         """What the account has left beyond what a rise that nothing foretold may take, where it is much."""
@@ -180,6 +198,14 @@ class _Seen:
         if self.account.saved < (SPENT_FROM if 1.0 - keep > 2 * SPENT_FROM else 0.95 * (1.0 - keep)):
             return 0.0
         return self.account.balance_s - self.lead_s - self.future.recovery_s
+
+    @property
+    def settled_s(self) -> float:
+        """How long after a start nothing is given back: until it serves, and what it did is seen.
+
+        At the very beginning nothing was asked for on account of what the load did.
+        """
+        return SETTLED_LEADS * max(self.lead_s, self.future.bin_s) if self.warm else 0.0
 
     @property
     def prompt(self) -> float:
@@ -257,7 +283,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         float(signal.measurement.waiting),
         coming,
         lead_bins,
-        COLD_RECOVERY_LEADS if len(load) < COLD_BINS else RECOVERY_LEADS,
+        cold_recovery_leads(keep, lead_s) if len(load) < COLD_BINS else RECOVERY_LEADS,
     )
     now_per_s = signal.measurement.arrival_rate_per_s
     able_per_s = ability.rate_per_s * float(coming[-1])
@@ -269,9 +295,25 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         account_of(load, keep, waits_s),
         lead_s,
         now_per_s,
-        charged_bins(moved, plain_moves(load.rate_per_s[-LOOKED_BACK:], ability.rate_per_s)),
+        charged_bins(moved, plain_moves(_looked_back(load), ability.rate_per_s)),
         held_back * min(now_per_s, float(load.rate_per_s[-1])),
+        len(load) >= COLD_BINS,
     )
+
+
+def _looked_back(load: Load) -> NDArray[np.float64]:
+    """The load over the span in which moves are compared, from nothing on where that is its beginning."""
+    if len(load) >= LOOKED_BACK:
+        return load.rate_per_s[-LOOKED_BACK:]
+    return np.concatenate([[0.0], load.rate_per_s])
+
+
+def cold_recovery_leads(keep: float, lead_s: float) -> float:
+    """In how many lead times what gathered before the first instances served is worked off.
+
+    Slowly, for half of those that do it fast would go at once; but within what may be late in a day.
+    """
+    return min(COLD_RECOVERY_LEADS, max(RECOVERY_LEADS, (1.0 - keep) * REMEMBERED_S / max(lead_s, 1.0)))
 
 
 def _ability(view: View, unit: str) -> Ability | None:

@@ -3,7 +3,8 @@
 Asked to keep 99 %, a unit may be late with 1 % of its records. What it has not used of that stands in an
 account; what it used too much is a debt. From the account follows what a late record is worth to avoid: as
 much as the records that would have to be on time for it, times more where there is a debt, times less where
-there is plenty left. So the share asked for is aimed at, and neither missed nor exceeded at any price.
+there is plenty left. So the share asked for is aimed at, and neither missed nor exceeded at any price. What
+nobody could help is late, but no debt.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from penstock.forecasts.outlook import EPISODE
 from penstock.forecasts.record import Load
 
 REMEMBERED_S = 86400.0
@@ -20,7 +24,7 @@ COLD_BINS = 10
 DEAREST, CHEAPEST = 1.0, -8.0
 """The worth of a late record moves by at most a factor of e to these powers.
 
-A debt that a flash crowd left cannot be paid back soon: to be some times as careful is careful enough.
+A debt cannot be paid back soon: to be some times as careful is careful enough.
 """
 
 
@@ -35,6 +39,13 @@ class Account:
     """Late records that may still come (or came too many, below 0), as seconds of the usual load."""
     span_s: float = 0.0
     """The time looked back on."""
+    excused_s: float = 0.0
+    """How much of a debt nobody could help, as seconds of the usual load."""
+
+    @property
+    def owed_s(self) -> float:
+        """What is left, or where it is a debt, what somebody could have helped of it."""
+        return self.balance_s if self.balance_s >= 0.0 else min(0.0, self.balance_s + self.excused_s)
 
     @property
     def saved(self) -> float:
@@ -69,7 +80,17 @@ def account_of(load: Load, keep: float, committed_s: float = 0.0) -> Account:
     span_s = max(0, len(load) - begin) * load.bin_s
     if done <= 0:
         return Account(done, late, 0.0)
-    return Account(done, late, ((1.0 - keep) * done - late) * span_s / done - committed_s, span_s)
+    balance_s = ((1.0 - keep) * done - late) * span_s / done - committed_s
+    excused_s = 0.0
+    if balance_s < 0.0:
+        # What is sure to be late cannot be helped by now. What happened once in so long a time may have been
+        # chance, as it is for whoever foretells the load: how far the worst episode stands above all others.
+        episodes = np.convolve(load.late[begin:], np.ones(EPISODE))
+        worst = int(episodes.argmax())
+        most = float(episodes[worst])
+        episodes[max(0, worst - EPISODE) : worst + EPISODE + 1] = 0.0
+        excused_s = committed_s + (most - float(episodes.max())) * span_s / done
+    return Account(done, late, balance_s, span_s, excused_s)
 
 
 def worth_of_late(
@@ -83,7 +104,7 @@ def worth_of_late(
     the account. A backlog of longer than that (`waits_s`) is nothing to be spent on: it takes more time to be
     worked off than anybody can foresee.
     """
-    pieces = account.balance_s / max(lead_s, 1.0)
+    pieces = account.owed_s / max(lead_s, 1.0)
     if waits_s > lead_s:
         pieces = min(pieces, 0.0)
     return price_per_record / (1.0 - keep) * math.exp(min(DEAREST, max(CHEAPEST, -pieces)))

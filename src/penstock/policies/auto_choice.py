@@ -139,6 +139,7 @@ def more_instances(
 def fewer_instances(
     future: Future, ability: Ability, prices: Prices, count: int, least: int, step: int, times_s: Floats,
     peaks_per_s: Floats, now_per_s: float, headroom: float = 1.0, spendable_s: float = 0.0,
+    known_s: float = math.inf,
 ) -> Choice:  # fmt: skip
     """The best number of instances from the present one down, in steps that empty a host.
 
@@ -158,7 +159,9 @@ def fewer_instances(
         # It is asked for again before the load is there: as soon as the load may get there in time.
         needed = future.weights @ (peaks_per_s * headroom > ability.rate_per_s * lower)
         # Every step empties a host, even one that was not full; what goes is to come again one day.
-        gain = prices.instance_per_s * step * (_first_time(times_s, needed) - 2 * rescale_s)
+        # A record tells of no longer a time than its own.
+        without_s = min(known_s, _first_time(times_s, needed))
+        gain = prices.instance_per_s * step * (without_s - 2 * rescale_s)
         counts.append(lower)
         saved.append(saved[-1] + gain)
         if gain <= 0:
