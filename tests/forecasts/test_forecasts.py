@@ -175,6 +175,8 @@ def test_a_rise_as_never_before_is_taken_to_go_on():
     assert not usual.forecaster.startswith("goes on as over the last 1 ")
     assert unheard.forecaster.startswith("goes on as over the last 1 ")
     assert unheard.quantile(0.5, 1) > 60.0
+    assert unheard.unheard
+    assert not usual.unheard
 
 
 def test_a_load_that_often_jumps_is_not_taken_to_go_on_after_a_jump():
@@ -287,3 +289,11 @@ def test_a_rise_goes_on_by_no_more_than_it_rose():
     found = outlook_of(a_load([*rates, rates[-1], rates[-1] + 8.0]), 3)
     assert found.forecaster.startswith("goes on as over the last 1 ")
     assert found.quantile(0.5, 2) <= rates[-1] + 8.0 + 8.0 + 0.5
+
+
+def test_soon_after_a_fall_as_never_before_no_mean_is_believed():
+    rates = 50.0 + np.random.default_rng(2).normal(0, 1.0, 700)
+    rates[640:696] *= 2.5
+    fallen, long_ago = outlook_of(a_load(rates), 2), outlook_of(a_load([*rates, *rates[:40]]), 2)
+    assert fallen.forecaster == "the load stays"
+    assert long_ago.forecaster.startswith("mean of the last")

@@ -71,6 +71,8 @@ UNHEARD = 2.0
 """A load that rises by more than so many times its usual largest step does what it never did before."""
 UNHEARD_TIMES = 4
 """Its usual largest step is the one that only so many episodes reached."""
+LAGS = 9
+"""Bins over which the longest mean lags behind a load."""
 UNHEARD_BINS = 5
 """Bins that are not looked at for it: they may be the beginning of what never was before."""
 
@@ -149,6 +151,8 @@ class Outlook:
     forecaster: str
     known: int
     """Past movements it is based on."""
+    unheard: bool = False
+    """Whether the load rises as it never did before."""
 
     def scaled(self, factor: float) -> Outlook:
         """The same ways for a load that is so many times higher."""
@@ -179,7 +183,8 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
         levels = season.over(load.end_s, load.bin_s, len(actual), AHEAD[-1])
         usually = [Usual(level, None if by_share else last) for level in levels]
     lines = _lines(actual, last, usually)
-    best = _goes_on(lines, last) or _best(lines, actual, control, stride=2)
+    lately, unheard = _lately(lines, last)
+    best = lately or _best(lines, actual, control, stride=2)
     # What is best for the next minutes need not be so for the next hour: a day is seen from afar.
     later = _best(lines, actual, FAR, stride=3) if len(actual) > 2 * AHEAD[FAR] else best
     step = CAREFUL_STEP if by_share else CAREFUL_STEP * float(last[-1])
@@ -189,7 +194,7 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     # Shares seen at a low load would make a high one grow without end.
     highest = _beyond(rate, float(newest[-1]), floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
     np.minimum(np.maximum(found, floor, out=found), highest, out=found)
-    return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1))
+    return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1), unheard)
 
 
 def _beyond(rate: Floats, newest: float, floor: float) -> float:
@@ -284,23 +289,30 @@ def _smoothed(values: Floats, share: float) -> Floats:
     return np.asarray(level)
 
 
-def _goes_on(lines: Sequence[Line], last: Floats) -> Line | None:
-    """The line that goes on as in the last bin, while a load rises as it never did before.
+def _lately(lines: Sequence[Line], last: Floats) -> tuple[Line | None, bool]:
+    """The line to use while or soon after a load moves as it never did before, and whether it rises so.
 
-    Which forecaster was best before says nothing then: a crowd has begun, and crowds do not stop at once.
+    Which forecaster was best before says nothing then. Crowds do not stop at once; what was a crowd or a fall
+    stays where it is, and a mean lags behind it.
     """
     if len(last) < 2 * ENOUGH:
-        return None
+        return None, False
     steps = np.diff(last)
-    # Steps of one episode are one: a crowd that came once took more than one bin to rise.
-    before = steps[:-UNHEARD_BINS]
-    whole = len(before) // EPISODE * EPISODE
-    largest = before[len(before) - whole :].reshape(-1, EPISODE).max(axis=1)
+    if steps[-1] > _unheard(steps[:-UNHEARD_BINS]):
+        return next(line for line in lines if line.slope is not None), True
+    sizes = np.abs(steps)
+    return (lines[0] if sizes[-LAGS:].max() > _unheard(sizes[:-LAGS]) else None), False
+
+
+def _unheard(steps: Floats) -> float:
+    """The step that is more than a load ever took, by those it took before.
+
+    Steps of one episode are one: a crowd that came once took more than one bin to rise.
+    """
+    whole = len(steps) // EPISODE * EPISODE
+    largest = steps[len(steps) - whole :].reshape(-1, EPISODE).max(axis=1)
     times = min(UNHEARD_TIMES, len(largest))
-    known = np.partition(largest, -times)[-times]
-    if steps[-1] <= UNHEARD * max(float(known), CAREFUL_STEP / 2):
-        return None
-    return next(line for line in lines if line.slope is not None)
+    return UNHEARD * max(float(np.partition(largest, -times)[-times]), CAREFUL_STEP / 2)
 
 
 def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> Line:

@@ -168,7 +168,7 @@ class Auto:
         late = by_leaving = self.late_costs
         if late is None or by_leaving is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
-            waits_s = seen.future.backlog / max(seen.now_per_s, 1e-9)
+            waits_s = math.inf if seen.outlook.unheard else seen.future.backlog / max(seen.now_per_s, 1e-9)
             late = worth_of_late(seen.account, self.keep, per_record, seen.lead_s, waits_s)
             by_leaving = LEAVING * per_record / (1.0 - self.keep)
         return Prices(

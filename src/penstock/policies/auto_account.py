@@ -102,7 +102,7 @@ def worth_of_late(
     where p · worth exceeds the price of a record's work, so worth = price / (1 - keep) makes p = 1 - keep.
     Lateness comes in pieces as long as it takes to do something about it: the lead time is the measure of
     the account. A backlog of longer than that (`waits_s`) is nothing to be spent on: it takes more time to be
-    worked off than anybody can foresee.
+    worked off than anybody can foresee. Nor is a rise as never before: it is taken to make one without end.
     """
     pieces = account.owed_s / max(lead_s, 1.0)
     if waits_s > lead_s:
