@@ -8,6 +8,7 @@ beaten it on the record, by the pinball loss of the quantiles that a decision de
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -114,29 +115,24 @@ class Line(NamedTuple):
         usual = self.usual.level[there]
         return found + usual if self.usual.last is None else np.asarray(found * np.exp(usual))
 
-    def _going_on(self, bins: Ints | slice, reach: Floats | float) -> Floats:
-        assert self.slope is not None
-        adds = self.slope[bins] * reach
-        return adds if self.most is None else np.asarray(np.minimum(adds, self.most[bins]))
+    def _going_on(self, bins: Ints | slice, ahead: Ints | int) -> Floats:
+        if self.slope is None:
+            return self.level[bins]
+        # The middle of a bin `ahead` is half a bin nearer than its end.
+        reach = (1.0 - self.damping ** (np.asarray(ahead) - 0.5)) / (1.0 - self.damping)
+        adds = np.asarray(self.slope[bins] * reach, dtype=np.float64)
+        return self.level[bins] + (adds if self.most is None else np.minimum(adds, self.most[bins]))
 
     def at(self, bins: Ints, columns: Ints) -> Floats:
         """The forecasts from these bins of the record at these distances (columns of `AHEAD`)."""
-        found = self.level[bins]
-        if self.slope is not None:
-            # The middle of a bin `ahead` is half a bin nearer than its end.
-            reach = (1.0 - self.damping ** (DISTANCES[columns] - 0.5)) / (1.0 - self.damping)
-            found = found + self._going_on(bins, reach)
+        found = self._going_on(bins, DISTANCES[columns])
         return self._with_usual(found, bins, bins + DISTANCES[columns])
 
     def before_the_last(self, count: int, column: int, stride: int) -> Floats:
         """The forecasts at one distance from all bins but the last ones, or from every so many of them."""
         known, ahead = len(self.level) - count, AHEAD[column]
         bins = slice(0, known, stride)
-        found = self.level[bins]
-        if self.slope is not None:
-            reach = (1.0 - self.damping ** (ahead - 0.5)) / (1.0 - self.damping)
-            found = found + self._going_on(bins, reach)
-        return self._with_usual(found, bins, slice(ahead, known + ahead, stride))
+        return self._with_usual(self._going_on(bins, ahead), bins, slice(ahead, known + ahead, stride))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +278,17 @@ def _mean_of(share: float) -> str:
 
 
 def _smoothed(values: Floats, share: float) -> Floats:
-    """The mean of all values so far, in which each new one has this share."""
-    from scipy.signal import lfilter  # here, for it takes longest to import of all that a controller needs
+    """The mean of all values so far, in which each new one has this share, but for the last thousandth."""
+    weights = _fading(share)
+    before = np.full(len(weights) - 1, values[0])
+    return np.convolve(np.concatenate([before, values]), weights, "valid")
 
-    level, _ = lfilter([share], [1.0, share - 1.0], values, zi=np.array([values[0] * (1.0 - share)]))
-    return np.asarray(level)
+
+@lru_cache
+def _fading(share: float) -> Floats:
+    """The weights of the newest value and of those before it, which sum up to 1."""
+    weights = share * (1.0 - share) ** np.arange(math.ceil(math.log(0.001) / math.log(1.0 - share)))
+    return np.asarray(weights / weights.sum())
 
 
 def _lately(lines: Sequence[Line], last: Floats) -> tuple[Line | None, bool]:
