@@ -1,9 +1,8 @@
 """The frozen model of a topology: the words of the whole product.
 
-Everything here is a value: compared by content, made once, never changed. The YAML file and the
-Python builder both end in a `Topology`; the simulator, the Spark plane and every policy read it.
-Structural mistakes (cycles, unknown names) are found by `penstock.topology.validation`, not here,
-so that a broken file can be described whole.
+Everything here is a value: compared by content, made once, never changed. The YAML file and the builder in
+Python both end in a `Topology`; the simulator, the Spark plane and every policy read it. Structural mistakes
+(cycles, unknown names) are found by `penstock.topology.validation`: a broken file can so be described whole.
 """
 
 from __future__ import annotations
@@ -242,10 +241,7 @@ class Site:
 
     def flavour(self, name: str) -> HostFlavour:
         """The flavour of this name; KeyError where the site has none."""
-        for flavour in self.flavours:
-            if flavour.name == name:
-                return flavour
-        raise KeyError(name)
+        return {flavour.name: flavour for flavour in self.flavours}[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +319,7 @@ class Topology:
     def __post_init__(self) -> None:
         """Give every operator that no unit names a unit of its own."""
         taken = {operator for unit in self.units for operator in unit.operators}
-        own = tuple(
-            Unit(operator.name, (operator.name,)) for operator in self.operators if operator.name not in taken
-        )
+        own = tuple(Unit(o.name, (o.name,)) for o in self.operators if o.name not in taken)
         if own:
             object.__setattr__(self, "units", self.units + own)
 
