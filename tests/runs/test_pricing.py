@@ -30,13 +30,14 @@ class Listed:
     """The lists of two sites, an hour of whose flavour costs what the test says."""
 
     def __init__(self, **prices: str) -> None:
-        self.prices, self.asked, self.away = prices, 0, False
+        self.prices, self.asked = prices, 0
+        self.away: Exception | None = None
 
     def __call__(self, site: Site) -> PriceList:
         def fetch(flavours: object) -> dict[str, tuple[Decimal, str]]:
             self.asked += 1
-            if self.away:
-                raise UnavailableError("the list is away")
+            if self.away is not None:
+                raise self.away
             return {"m": (Decimal(self.prices[site.name]), "EUR")}
 
         return PriceList("a list", fetch)
@@ -150,8 +151,11 @@ def test_prices_that_were_decided_on_move_nobody_again_also_after_an_undo_and_a_
     assert said == []
 
 
-def test_a_list_that_is_away_moves_nobody_and_is_told_once(stage: Stage, lists: Listed) -> None:
-    lists.away = True
+@pytest.mark.parametrize("why", [UnavailableError("the list is away"), ValueError("no number is there")])
+def test_a_list_that_cannot_be_read_moves_nobody_is_told_once_and_is_asked_again(
+    stage: Stage, lists: Listed, why: Exception
+) -> None:
+    lists.away = why
     asked, interval = lists.asked, interval_s(stage.run.topology)
     assert interval is not None
     for _ in range(2):

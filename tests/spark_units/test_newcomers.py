@@ -68,3 +68,16 @@ def test_where_nobody_else_serves_whoever_is_there_does() -> None:
     lost.starting([OLD], ())
     assert lost.starting([NEW], ()) == frozenset()
     stove.lit.set()
+
+
+def test_executors_that_are_gone_are_forgotten() -> None:
+    stove = Stove()
+    stove.lit.set()
+    newcomers = stove.newcomers()
+    newcomers.starting([OLD], ())
+    for number in range(1, 6):
+        came = executor(str(number))
+        newcomers.starting([OLD, came], ())
+        assert wait_until(lambda came=came: not newcomers.starting([OLD, came], ()), 60)  # type: ignore[misc]
+    newcomers.starting([OLD], ())
+    assert (newcomers._begun_s, newcomers._warmed) == ({}, set())

@@ -13,7 +13,6 @@ from dataclasses import replace
 from decimal import Decimal
 
 from penstock.controller.journal import Journal
-from penstock.errors import PenstockError
 from penstock.infrastructure.siting import PAYS_BACK_UNITS
 from penstock.providers.price_lists import Lists, list_of, with_list_prices
 from penstock.topology.model import HostFlavour, Site, Topology
@@ -83,8 +82,8 @@ class Pricing:
     def _read(self, topology: Topology, fresh_s: float) -> None:
         try:
             self._found.put(listed_prices(with_list_prices(topology, None, self._lists, fresh_s)))
-        except (PenstockError, OSError) as error:
-            self._found.put(str(error))
+        except Exception as error:  # whatever a list holds: without an answer nobody would ask again
+            self._found.put(str(error) or type(error).__name__)
 
 
 def interval_s(topology: Topology) -> float | None:

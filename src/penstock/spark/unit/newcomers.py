@@ -34,6 +34,8 @@ class Newcomers:
         """Those that do not serve yet. Where nobody else does, whoever is there serves."""
         ids = frozenset(executor.id for executor in present)
         self._serving &= ids
+        self._warmed.intersection_update(ids)  # executors come and go for months
+        self._begun_s = {executor: at_s for executor, at_s in self._begun_s.items() if executor in ids}
         now_s = self._now_s()
         for executor in present:
             if executor.id in self._serving:
