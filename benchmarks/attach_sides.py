@@ -1,11 +1,15 @@
 """What attaching saves: beside no scaling at peak size, and beside Spark's own dynamic allocation.
 
-The word count of `examples/attach` under two loads of the same size: one that jumps from 1× to 4× and back
-(Square) and one that rises and falls over two minutes (Pyramid), each three times on the same cluster with
-the same bounds, four minutes a time. A decision every two seconds in place of every ten makes a minute here
-stand for five. The SLO leaves the time to start an executor, which no one who follows a load can do without.
-`python -m benchmarks.attach_sides pyramid attach` runs one load and one side, and reckons with the last runs
-of the others.
+A job under two loads of the same size: one that jumps from 1× to 4× and back (Square) and one that rises and
+falls over two minutes (Pyramid), each three times on the same cluster with the same bounds, four minutes a
+time. A decision every two seconds in place of every ten makes a minute here stand for five. The SLO leaves
+the time to start an executor, which no one who follows a load can do without.
+
+There are two jobs. `asking` has every line looked up by a service: its executors wait, as if each had a core
+of its own. `counting` is the word count of `examples/attach`, with state and twelve tasks a batch. Where
+a machine has fewer cores than executors, it measures the machine, so it is run only where it is named.
+`python -m benchmarks.attach_sides asking pyramid attach` runs one job, load and side, and reckons with the
+last runs of the others.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +48,8 @@ SIDES = ("at peak size", "dynamic allocation", "attach")
 MOST = 4
 SLO_S = 10.0
 INTERVAL_S = 2.0
+ASKED_S = 0.008
+"""How long the service that `asking` asks takes for a line: 0.64 of a slot at 1×, 2.56 at 4×."""
 LOADS = {
     "square": ((80, 60.0), (320, 60.0), (80, 90.0)),
     "pyramid": (
@@ -56,6 +63,44 @@ LOADS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A streaming job that reads lines from a folder."""
+
+    start: Callable[[Any, str, str], Any]
+    """Of a session, the folder of the lines and that of the checkpoint: the query."""
+    lines_out: Callable[[Any], float]
+    """Lines that came out, all of the session's time."""
+
+
+def ask(spark: Any, folder: str, checkpoint: str) -> Any:
+    """Have every line looked up by a service that takes its time, and keep the answers."""
+    asked_s = ASKED_S
+
+    def answers(parts: Any) -> Any:
+        for part in parts:
+            time.sleep(asked_s * len(part))
+            yield part.assign(value=part["value"].str.len().astype(str))
+
+    # As many tasks as there may ever be executors, twice: they need not end all at once.
+    lines = spark.readStream.option("maxFilesPerTrigger", 20).text(folder).repartition(2 * MOST)
+    writer = lines.mapInPandas(answers, "value string").writeStream.format("memory").queryName("answers")
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+def count(spark: Any, folder: str, checkpoint: str) -> Any:
+    """The word count of `examples/attach`."""
+    importlib.reload(word_count)  # a function that was registered belongs to one driver
+    spark.sparkContext.addPyFile(word_count.__file__)
+    return word_count.start(spark, folder, checkpoint)
+
+
+JOBS = {
+    "asking": Job(ask, lambda spark: float(spark.sql("select count(*) from answers").first()[0])),
+    "counting": Job(count, lambda spark: demo.counted(spark) / demo.WORDS),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """What one way of scaling came to."""
 
@@ -64,14 +109,16 @@ class Side:
     """Share of the lines that were counted within the SLO."""
     rescales: int
     lines: int
-    words: int
+    lines_out: float
 
 
 def figures() -> list[Figure]:
-    """All three sides under each load, one after the other."""
+    """All three sides of the first job under each load, one after the other."""
     ensure_archive()
     return [
-        figure for load in LOADS for figure in compared(load, {name: one_side(load, name) for name in SIDES})
+        figure
+        for load in LOADS
+        for figure in compared(load, {name: one_side("asking", load, name) for name in SIDES})
     ]
 
 
@@ -79,12 +126,12 @@ def compared(load: str, sides: dict[str, Side]) -> list[Figure]:
     """Each side under a load, and ours beside dynamic allocation's where both were run."""
     found = []
     for name, side in sides.items():
-        whole = side.words == demo.WORDS * side.lines
+        whole = side.lines_out == side.lines
         found += [
             Figure(f"{load}, {name}: executor-minutes", side.executor_minutes, unit="min"),
             Figure(f"{load}, {name}: lines within {SLO_S:g} s", side.kept_ratio * 100, unit="%"),
             Figure(f"{load}, {name}: changes of the number of executors", float(side.rescales)),
-            Figure(f"{load}, {name}: every word counted once", str(whole).lower(), "true", holds=whole),
+            Figure(f"{load}, {name}: every line came out once", str(whole).lower(), "true", holds=whole),
         ]
     ours, theirs = sides.get("attach"), sides.get("dynamic allocation")
     if ours is None or theirs is None:
@@ -106,34 +153,32 @@ def compared(load: str, sides: dict[str, Side]) -> list[Figure]:
     ]
 
 
-def one_side(load: str, name: str) -> Side:
-    """One run under a load, on a cluster of its own."""
-    print(f"side by side: {load}, {name}", file=sys.stderr, flush=True)
+def one_side(job: str, load: str, name: str) -> Side:
+    """One run of a job under a load, on a cluster of its own."""
+    print(f"side by side: {job}, {load}, {name}", file=sys.stderr, flush=True)
     with LocalCluster(2, cores=2, memory_mib=4096) as cluster:
-        side = _run(load, name, cluster)
+        side = _run(job, load, name, cluster)
     print(f"side by side: {side}", file=sys.stderr, flush=True)
     return side
 
 
-def _run(load: str, name: str, cluster: LocalCluster) -> Side:
+def _run(job: str, load: str, name: str, cluster: LocalCluster) -> Side:
     master = cluster.master_url
     # The cluster lets in who knows its secret: a plain session reads it from this folder.
     os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as temporary:
         folder = Path(temporary)
         (folder / "lines").mkdir()
-        importlib.reload(word_count)  # a function that was registered belongs to one driver
         prepare_environment(spark_java(), master)
         spark = _session(name, master)
         feeder = demo.Feeder(folder / "lines")
         try:
-            spark.sparkContext.addPyFile(word_count.__file__)
             control = ExecutorControl(spark)
             handle = penstock.attach(
                 spark, slo=SLO_S, max_instances=MOST, interval=INTERVAL_S, advise_only=name != "attach",
                 journal=folder / "journal.db", name="job",
             )  # fmt: skip
-            query = word_count.start(spark, str(folder / "lines"), str(folder / "checkpoint"))
+            query = JOBS[job].start(spark, str(folder / "lines"), str(folder / "checkpoint"))
             rows = demo.Rows(query)
             _begin(feeder, rows)
             executor_s, rescales, before = 0.0, 0, len(control.executors())
@@ -151,15 +196,15 @@ def _run(load: str, name: str, cluster: LocalCluster) -> Side:
             feeder.ending.set()
             feeder.join(5)
             query.processAllAvailable()
-            words = demo.counted(spark)
+            lines_out = JOBS[job].lines_out(spark)
             handle.stop()
         finally:
             feeder.ending.set()
             end_session()
         kept = _kept(folder / "journal.db", since_s)
         JOURNALS.mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / "journal.db", JOURNALS / f"{load}, {name}.db")
-        return Side(executor_s / 60, kept, rescales, feeder.written, words)
+        shutil.copy(folder / "journal.db", JOURNALS / f"{job}, {load}, {name}.db")
+        return Side(executor_s / 60, kept, rescales, feeder.written, lines_out)
 
 
 def _begin(feeder: demo.Feeder, rows: demo.Rows) -> None:
@@ -210,12 +255,16 @@ def _kept(journal: Path, since_s: float) -> float:
 
 
 def main() -> int:
-    """Run the loads and sides that are named (all where none is), and compare with the others' last."""
-    unknown = sorted(set(sys.argv[1:]) - set(SIDES) - set(LOADS))
+    """Run the jobs, loads and sides that are named, and compare with the others' last.
+
+    Where no load or side is named, all of them; where no job is, the first.
+    """
+    unknown = sorted(set(sys.argv[1:]) - set(SIDES) - set(LOADS) - set(JOBS))
     if unknown:
-        known_ones = ", ".join((*LOADS, *SIDES))
-        print(f"unknown load or side {', '.join(unknown)}; known: {known_ones}", file=sys.stderr)
+        known_ones = ", ".join((*JOBS, *LOADS, *SIDES))
+        print(f"unknown job, load or side {', '.join(unknown)}; known: {known_ones}", file=sys.stderr)
         return 2
+    jobs = [job for job in JOBS if job in sys.argv[1:]] or ["asking"]
     loads = [load for load in LOADS if load in sys.argv[1:]] or list(LOADS)
     wanted = [name for name in SIDES if name in sys.argv[1:]] or list(SIDES)
     exit_on_sigterm()
@@ -224,13 +273,14 @@ def main() -> int:
         known = json.loads(RESULT.read_text())
     except (OSError, ValueError):
         known = {}
-    for load in loads:
+    for job, load in ((job, load) for job in jobs for load in loads):
+        earlier = known.setdefault(f"{job}, {load}", {})
         for name in wanted:
-            known.setdefault(load, {})[name] = asdict(one_side(load, name))
+            earlier[name] = asdict(one_side(job, load, name))
             RESULT.parent.mkdir(exist_ok=True)
             RESULT.write_text(json.dumps(known, indent=2) + "\n")
-        found = {name: Side(**known[load][name]) for name in SIDES if name in known[load]}
-        print_figures(compared(load, found), f"side by side, {load}")
+        found = {name: Side(**earlier[name]) for name in SIDES if name in earlier}
+        print_figures(compared(load, found), f"side by side, {job}, {load}")
     return 0
 
 
