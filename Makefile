@@ -41,7 +41,7 @@ run: $(TO_RUN) ## the main job; ARGS="--policy threshold" and the like are passe
 	@$(BIN)/python examples/factory/demo.py $(ARGS)
 
 test: lint chromium ## ruff, mypy and every test
-	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .

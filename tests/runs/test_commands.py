@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,26 @@ from penstock.runs.plan import RunPlan
 from tests.builders import a_topology
 
 
-def test_commands_are_taken_once_oldest_first_and_a_torn_one_is_dropped(tmp_path: Path) -> None:
+def test_commands_are_taken_once_oldest_first_and_one_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    told: list[str] = []
     commands.put(tmp_path, Command("pause", "look first"))
     (tmp_path / "00000000000000000000-torn.json").write_text("{")
     commands.put(tmp_path, Command("drain", subject="h1", by="ada"))
-    first, second = commands.taken(tmp_path)
+    first, second = commands.taken(tmp_path, told.append)
     assert (first.kind, first.reason, bool(first.by)) == ("pause", "look first", True)
     assert str(second) == "drain h1, told by ada"
-    assert commands.taken(tmp_path) == []
+    assert [text.partition(":")[0] for text in told] == ["refused"]
+    assert commands.taken(tmp_path, told.append) == []
+
+
+def test_who_says_more_than_an_older_controller_knows_is_told_so(tmp_path: Path) -> None:
+    told: list[str] = []
+    said = commands.put(tmp_path, Command("move-unit", subject="a", to="there"))
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "gently": True}))
+    assert commands.taken(tmp_path, told.append) == []
+    assert told[0].startswith(commands.refusal(said, "it could not be read: ")), told
+    assert "gently" in told[0]
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "explode"}, {"kind": "drain"}, {"kind": "move"}])

@@ -49,7 +49,7 @@ while not (folder / "end").exists():
 end_session()
 """
 CLIENT = """
-import json, subprocess, sys, time
+import atexit, json, subprocess, sys, time
 from decimal import Decimal
 from pathlib import Path
 
@@ -76,56 +76,72 @@ def work(parts, slow=str(slow)):
         yield part
 
 exit_on_sigterm()
-with LocalCluster(folder=folder / "cluster") as cluster:
-    with (folder / "server.log").open("wb") as log:
-        command = [sys.executable, str(folder / "server.py"), str(folder), port, cluster.master_url]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        assert wait_until(lambda: (folder / "up").exists() or server.poll() is not None, 120)
-        spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-        often = {"slo": "1 s", "interval": "1 s"}
-        advice = penstock.attach(spark, **often, journal=folder / "advice.db", name="advice")
-        try:
-            penstock.attach(spark, hosts=penstock.Hosts(cluster, site(2)))
-        except ConfigurationError as error:
-            seen["refused"] = str(error)
-        handle = penstock.attach(
-            spark, **often, policy="threshold", max_instances=2, name="client",
-            parameters={"up_queue": 0}, journal=folder / "client.db", hosts=penstock.Hosts(cluster, site(1)),
-        )
-        stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
-        stream = stream.option("numPartitions", 1).load().mapInPandas(work, "timestamp timestamp, value long")
-        writer = stream.writeStream.format("noop").queryName("numbers")
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+cluster = LocalCluster(folder=folder / "cluster")
+cluster.start()
+with (folder / "server.log").open("wb") as log:
+    command = [sys.executable, str(folder / "server.py"), str(folder), port, cluster.master_url]
+    server = subprocess.Popen(command, stdout=log, stderr=log)
 
-        def processed(): return sum(query.processed for query in advice.status().queries)
+def finish():
+    "What was registered first is called last: by then every host was told to go."
+    seen["left at the end"] = not wait_until(lambda: not cluster.hosts(), 20)
+    end.touch()
+    wait_until(lambda: server.poll() is not None, 30)
+    if server.poll() is None:
+        server.kill()
+    cluster.stop()
+    print(json.dumps(seen), flush=True)
 
-        def running(): return sum(unit.running for unit in handle.status().units)
+atexit.register(finish)
+assert wait_until(lambda: (folder / "up").exists() or server.poll() is not None, 120)
 
-        seen["grew"] = wait_until(lambda: running() == 2, 90)
-        seen["hosts"] = len(cluster.hosts())
-        slow.unlink()
-        seen["shrank"] = wait_until(lambda: running() == 1 and len(cluster.hosts()) == 1, 60)
-        before = processed()
-        seen["goes on"] = wait_until(lambda: processed() > before + 20, 30)
-        for name, one in (("advice", advice), ("client", handle)):
-            status = one.status()
-            seen[name] = {
-                "service": status.service, "acting": status.acting, "reason": status.reason,
-                "problem": status.problem, "processed": sum(query.processed for query in status.queries),
-                "queries": [query.name for query in status.queries], "bill": status.bill,
-                "instances": status.units[0].running, "decisions": status.decisions,
-            }
-        query.stop()
-        spark.stop()
-        seen["ended"] = wait_until(lambda: not (advice.running or handle.running), 20)
-        seen["left"] = not wait_until(lambda: not cluster.hosts(), 20)
-    finally:
-        end.touch()
-        wait_until(lambda: server.poll() is not None, 30)
-        if server.poll() is None:
-            server.kill()
-print(json.dumps(seen), flush=True)
+def connected(): return SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+
+spark = connected()
+often = {"slo": "1 s", "interval": "1 s"}
+advice = penstock.attach(spark, **often, journal=folder / "advice.db", name="advice")
+try:
+    penstock.attach(spark, hosts=penstock.Hosts(cluster, site(2)))
+except ConfigurationError as error:
+    seen["refused"] = str(error)
+handle = penstock.attach(
+    spark, **often, policy="threshold", max_instances=2, name="client",
+    parameters={"up_queue": 0}, journal=folder / "client.db", hosts=penstock.Hosts(cluster, site(1)),
+)
+stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+stream = stream.option("numPartitions", 1).load().mapInPandas(work, "timestamp timestamp, value long")
+writer = stream.writeStream.format("noop").queryName("numbers")
+query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+def processed(): return sum(query.processed for query in advice.status().queries)
+
+def running(): return sum(unit.running for unit in handle.status().units)
+
+seen["grew"] = wait_until(lambda: running() == 2, 90)
+seen["hosts"] = len(cluster.hosts())
+slow.unlink()
+seen["shrank"] = wait_until(lambda: running() == 1 and len(cluster.hosts()) == 1, 60)
+before = processed()
+seen["goes on"] = wait_until(lambda: processed() > before + 20, 30)
+for name, one in (("advice", advice), ("client", handle)):
+    status = one.status()
+    seen[name] = {
+        "service": status.service, "acting": status.acting, "reason": status.reason,
+        "problem": status.problem, "processed": sum(query.processed for query in status.queries),
+        "queries": [query.name for query in status.queries], "bill": status.bill,
+        "instances": status.units[0].running, "decisions": status.decisions,
+    }
+query.stop()
+spark.stop()
+seen["ended"] = wait_until(lambda: not (advice.running or handle.running), 20)
+seen["left"] = not wait_until(lambda: not cluster.hosts(), 20)
+
+# The next program just ends, amid its work.
+spark = connected()
+last = penstock.attach(
+    spark, **often, name="last", journal=folder / "last.db", hosts=penstock.Hosts(cluster, site(1))
+)
+seen["leased again"] = wait_until(lambda: len(cluster.hosts()) == 1, 60)
 """
 
 
@@ -186,6 +202,8 @@ def test_a_client_is_advised_or_has_hosts_leased_for_its_server_which_sees_its_q
     assert float(leased["bill"].split()[0]) > 0
     assert seen["ended"], "with the session"
     assert not seen["left"], "every host was given back"
+    assert seen["leased again"]
+    assert not seen["left at the end"], "a program that just ends gives its hosts back, too"
 
     assert server["service"] == "advice"
     assert server["problem"] is None

@@ -6,10 +6,9 @@ It is put there whole, taken at the start of a tick, put on record with who said
 from __future__ import annotations
 
 import getpass
-import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.plain import from_json, to_json
 from penstock.runs.plan import Handed
-
-LOG = logging.getLogger(__name__)
 
 KINDS = ("stop", "finish", "pause", "advise", "resume", "drain", "move", "move-unit", "restart", "undo")
 """End the run in order; let its sources end, and the run once all under way is done; stand still (decide
@@ -84,22 +81,31 @@ def put(folder: Path, command: Command) -> Command:
     """Tell the controller whose commands lie in this folder; the command with its id and who said it."""
     private_folder(folder)
     said = replace(command, by=command.by or getpass.getuser(), id=uuid.uuid4().hex[:8])
-    written(folder / f"{time.time_ns():020d}-{said.id}.json", to_json(said), mode=PRIVATE)
+    # What it is stands in its name, too: who cannot read the rest can still say to whom that is.
+    written(folder / f"{time.time_ns():020d}-{said.kind}-{said.id}.json", to_json(said), mode=PRIVATE)
     return said
 
 
 def refusal(command: Command, reason: object) -> str:
     """What is told of a command that was not obeyed."""
-    return f"refused: {command.kind} ({command.id}): {reason}"
+    return _refused(command.kind, command.id, reason)
 
 
-def taken(folder: Path) -> list[Command]:
-    """The commands that were put since the last call, oldest first; a torn one is told and dropped."""
+def _refused(kind: str, id: str, reason: object) -> str:
+    return f"refused: {kind} ({id}): {reason}"
+
+
+def taken(folder: Path, tell: Callable[[str], None]) -> list[Command]:
+    """The commands that were put since the last call, oldest first.
+
+    One that cannot be read (torn, or of a newer version with more to say) is refused by `tell`.
+    """
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
             found.append(from_json(Command, path.read_text()))
         except (OSError, PenstockError) as error:
-            LOG.warning("a command could not be read and is dropped: %s", error)
+            kind, _, id = path.stem.partition("-")[2].rpartition("-")
+            tell(_refused(kind or "a command", id, f"it could not be read: {error}"))
         path.unlink(missing_ok=True)
     return found

@@ -29,7 +29,7 @@ PROVEN_S = 600.0
 def obey(run: Run) -> None:
     """Take the commands that were put into the run's folder."""
     controller = run.running_controller()
-    for command in commands.taken(run.folder.commands):
+    for command in commands.taken(run.folder.commands, run.plane.note):
         run.plane.note(f"told from outside: {command}")
         reason = command.reason or "told from outside"
         if command.kind == "stop":
