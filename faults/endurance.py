@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ TRIGGER_S = (0.15, 2.0)
 EVERY_S = 10.0
 FLAT = 1.25
 """Below this ratio a quantity counts as flat: Java's heap breathes by more than a tenth."""
+COLLECTED_AT = (0.15, 0.95)
+"""At which shares of the time Java is told to collect: what it keeps is compared, not what it may free."""
 MONTH_BATCHES = 30 * 24 * 60
 """Batches of one unit in a month of one a minute."""
 
@@ -77,6 +80,26 @@ def sample(ground: Ground) -> dict[str, float]:
     return found | {f"{PART}{name}": size / 1024 for name, size in parts.items()}
 
 
+def heaps_after_collection(ground: Ground) -> dict[str, float]:
+    """What each driver's Java keeps, by its own account after a full collection; none without `jcmd`."""
+    found: dict[str, float] = {}
+    jcmd = shutil.which("jcmd")
+    for unit in UNITS if jcmd is not None else ():
+        pid = str(ground.java_of(unit) or -1)
+        done = [
+            subprocess.run([str(jcmd), pid, order], capture_output=True, text=True, timeout=60, check=False)
+            for order in ("GC.run", "GC.heap_info")
+        ]
+        if not any(one.returncode for one in done):
+            found[f"heap of Java of driver {unit} after a collection, MiB"] = heap_mib(done[1].stdout)
+    return found
+
+
+def heap_mib(told: str) -> float:
+    """What `jcmd … GC.heap_info` tells of a heap: what is used of all its generations."""
+    return sum(map(int, re.findall(r"total \d+K, used (\d+)K", told))) / 1024
+
+
 PART = "KiB of "
 """What the names of parts of a run's folder begin with in the samples; they are no figures of their own."""
 
@@ -109,7 +132,8 @@ def figures(
         Figure("batches of the second unit", batches[1]),
         Figure("turns of the loop", ticks),
     ]  # fmt: skip
-    for name in (name for name in samples[-1] if not name.startswith(PART)):
+    names = dict.fromkeys(name for one in samples for name in one if not name.startswith(PART))
+    for name in names:
         first, last = ([s[name] for s in part if name in s] for part in (early, late))
         if first and last:
             before, after = statistics.median(first), statistics.median(last)
@@ -139,8 +163,12 @@ def main() -> int:
             print(f"the run did not start: {ground.what_is_wrong()}", file=sys.stderr)
             return 1
         began_s, taken_s = time.monotonic(), processor_s(ground)
+        to_collect = [share * 60 * given.minutes for share in COLLECTED_AT]
         while time.monotonic() - began_s < 60 * given.minutes:
             samples.append(sample(ground))
+            if to_collect and time.monotonic() - began_s >= to_collect[0]:
+                samples[-1] |= heaps_after_collection(ground)
+                del to_collect[0]
             kept.write_text(json.dumps(samples))
             time.sleep(EVERY_S)
         minutes = (time.monotonic() - began_s) / 60
