@@ -61,7 +61,7 @@ from penstock.topology.model import Choice, HostFlavour, Site
 from pyspark.sql import SparkSession
 
 folder, port = Path(sys.argv[1]), sys.argv[2]
-slow, end, seen = folder / "slow", folder / "end", {}
+slow, end, seen, last = folder / "slow", folder / "end", {}, None
 slow.touch()
 
 def site(cores):
@@ -83,7 +83,8 @@ with (folder / "server.log").open("wb") as log:
     server = subprocess.Popen(command, stdout=log, stderr=log)
 
 def finish():
-    "What was registered first is called last: by then every host was told to go."
+    "What was registered first is called last: by then nobody decides any more."
+    seen["decides still"] = last is not None and last.running
     seen["left at the end"] = not wait_until(lambda: not cluster.hosts(), 20)
     end.touch()
     wait_until(lambda: server.poll() is not None, 30)
@@ -203,6 +204,7 @@ def test_a_client_is_advised_or_has_hosts_leased_for_its_server_which_sees_its_q
     assert seen["ended"], "with the session"
     assert not seen["left"], "every host was given back"
     assert seen["leased again"]
+    assert not seen["decides still"], "a program that just ends waits until its hosts are told to go"
     assert not seen["left at the end"], "a program that just ends gives its hosts back, too"
 
     assert server["service"] == "advice"
