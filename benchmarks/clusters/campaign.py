@@ -212,7 +212,11 @@ def figures(cluster: str, outcome: Outcome, most: int) -> list[Figure]:
             f"{cluster}: a node lost under load", outcome.lost or "none", "one",
             holds=outcome.lost is not None,
         ),
-        Figure(f"{cluster}: as many executors again after a lost node", outcome.back_s or "never", unit="s"),
+        Figure(
+            f"{cluster}: as many executors again after a lost node",
+            "not before the end" if outcome.back_s is None else outcome.back_s,
+            unit="" if outcome.back_s is None else "s",
+        ),
         Figure(f"{cluster}: executor minutes", outcome.executor_minutes),
         Figure(
             f"{cluster}: left behind", ", ".join(outcome.remains) or "nothing", "nothing",
