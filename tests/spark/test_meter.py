@@ -272,39 +272,56 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
         again.stop()
 
 
-@pytest.mark.spark
-def test_a_batch_that_outlasts_many_intervals_tells_the_work_of_a_record(spark: Any, tmp_path: Path) -> None:
-    lines, slept_s = tmp_path / "lines", 0.1
-    lines.mkdir()
+def feed(lines: Path, name: str, count: int) -> None:
+    """A file of lines, there as a whole."""
+    (lines / f".{name}").write_text("one line\n" * count)
+    (lines / f".{name}").rename(lines / f"{name}.txt")
 
-    def feed(name: str, count: int) -> None:
-        (lines / f".{name}").write_text("one line\n" * count)
-        (lines / f".{name}").rename(lines / f"{name}.txt")
 
-    feed("first", 4)
-    query = (
+def slow_query(spark: Any, lines: Path, slept_s: float) -> Any:
+    """A query that waits for a while with every line of a folder's files."""
+    return (
         spark.readStream.text(str(lines))
         .repartition(5)
         .selectExpr("value", f"java_method('java.lang.Thread', 'sleep', {slept_s * 1000:.0f}L) AS slept")
         .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("checkpointLocation", f"{lines}-checkpoint")
         .start()
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("behind", [0, 1_000])
+def test_a_batch_that_outlasts_many_intervals_tells_the_work_and_the_age_of_a_record(
+    spark: Any, tmp_path: Path, behind: int
+) -> None:
+    lines, slept_s = tmp_path / "lines", 0.1
+    lines.mkdir()
+    feed(lines, "first", 4)
+    query = slow_query(spark, lines, slept_s)
     meter = SessionMeter(spark, "lines", ExecutorControl(spark))
     try:
         query.processAllAvailable()
         meter.measure(time.time())
-        feed("second", 25)
-        seen = []
+        feed(lines, "second", 25)
+        fed_s, seen = time.monotonic(), []
 
         def done() -> bool:
             found = meter.measure(time.time())
             seen.extend([found] if found is not None else [])
+            if len(seen) == 3 and behind:
+                feed(lines, "third", behind)
             return any(measurement.processed for measurement in seen)
 
         assert wait_until(done, 60, poll_s=0.2)
-        assert len(seen) > 3, "the batch took several intervals"
-        assert seen[-1].service_s == pytest.approx(slept_s, rel=0.5)
+        assert len(seen) > 4, "the batch took several intervals"
+        last = seen[-1]
+        # What came while it ran waits behind it, and makes its records no older.
+        assert last.waiting + last.in_service >= behind / 2
+        assert last.duration_s is not None
+        assert 25 * slept_s / 5 < last.duration_s < time.monotonic() - fed_s + 0.5
+        # Of which so many wait that it was a beginning, nothing else is concluded.
+        assert last.service_s == (None if behind else pytest.approx(slept_s, rel=0.5))
     finally:
         query.stop()
 

@@ -17,6 +17,7 @@ from penstock.spark.gateway.connect import Executors
 from penstock.spark.gateway.executors import Executor
 from penstock.spark.gateway.queries import Trigger
 from penstock.spark.gateway.session import session_facts, setting
+from penstock.spark.session.arrivals import Arrivals
 from penstock.spark.session.backlog import Backlogs, Waiting
 from penstock.spark.session.book import QueryBook
 from penstock.spark.session.goals import Goals
@@ -103,6 +104,8 @@ class SessionMeter:
         self._real_time: set[str] = set()
         """Queries in real time, also those that ended: their last batches are read later."""
         self._previous: dict[str, Batch] = {}
+        self._arrivals: dict[str, Arrivals] = {}
+        """When records of queries whose sources tell what waits came."""
         self._before: dict[str, Executor] = {}
         self._slots = 0
         heap_mib = size_mib(setting(spark, "spark.executor.memory", "1g"))
@@ -149,6 +152,7 @@ class SessionMeter:
         before, there_before = self._waiting_of, self._waiting + self._in_service
         waiting, in_service = self._count_waiting(batches)
         self._waiting, self._in_service = waiting, in_service
+        left_behind = self._left_behind(batches, now_s)
         self._note_details(batches, queries, executors)
         ran = bool(queries) or any(batch.rows for batch in batches)
         if not ran or previous_s is None or now_s <= previous_s:
@@ -161,7 +165,7 @@ class SessionMeter:
         arrived = self._arrived(batches, before, processed + waiting + in_service - there_before)
         self._work.arrive(now_s - previous_s, arrived)
         observed = observed_values(batches)
-        durations = self._durations(batches, before)
+        durations = self._durations(batches, left_behind)
         self.book.note(batches, {name: found[0] for name, found in durations.items()}, self._waiting_of)
         mean_s, p95_s, p99_s = self._worst(durations)
         # Tasks beside the batches (a batch job in the same session) are nobody's work here: a batch cannot
@@ -273,18 +277,37 @@ class SessionMeter:
         weight = self._goals.weight
         return round(sum(there.records * weight(self.book.key(n)) for n, there in self._waiting_of.items()))
 
+    def _left_behind(self, batches: Sequence[Batch], now_s: float) -> list[tuple[float, float] | None]:
+        """Of each batch that left records behind: how old its youngest was, and within what time all came.
+
+        Offsets tell what is left behind as a batch begins. Files are looked at now, so that batches since the
+        last look are told by what came in between.
+        """
+        self._arrivals = {name: self._arrivals.get(name, Arrivals()) for name in self._waiting_of}
+        for name, there in self._waiting_of.items():
+            if there.told_by == "files":
+                rows = sum(batch.rows for batch in batches if batch.query == name)
+                self._arrivals[name].look(now_s, rows + there.records + there.in_service)
+        found = []
+        for batch in batches:
+            arrivals = self._arrivals.get(batch.query, Arrivals())
+            behind = [offsets_behind(source) for source in batch.sources]
+            if behind and None not in behind:
+                arrivals.look(batch.started_s, batch.rows + sum(count or 0 for count in behind))
+            found.append(arrivals.take(batch.rows, batch.started_s))
+        return found
+
     def _durations(
-        self, batches: Sequence[Batch], before: Mapping[str, Waiting]
+        self, batches: Sequence[Batch], left_behind: Sequence[tuple[float, float] | None]
     ) -> dict[str, tuple[float, float, float]]:
         """Mean, p95 and p99 of the time from a record's arrival to its batch's end, by query.
 
-        What a query observes itself goes first. Else it is estimated: a record waits for the backlog before
-        it (backlog over rate) and for the running batch: those of one batch arrived evenly since the batch
-        before began, or since the trigger last looked. A batch of a query in real time says nothing of it.
+        What a query observes itself goes first. Else it is estimated: a record waits until its batch begins,
+        and is done when that ends. Those of a batch that left none behind came evenly since the batch before
+        began, or since the trigger last looked. A batch of a query in real time says nothing of it.
         """
         points: dict[str, list[tuple[float, float]]] = {}
-        backlog = {name: float(there.records) for name, there in before.items()}
-        for batch in batches:
+        for batch, behind in zip(batches, left_behind, strict=True):
             trigger = self._triggers.get(batch.query, Trigger())
             if batch.rows == 0 or batch.query in self._real_time:
                 continue
@@ -292,15 +315,11 @@ class SessionMeter:
             self._previous[batch.query] = batch
             span_s = batch.duration_s if earlier is None else batch.started_s - earlier.started_s
             longest_s = max((earlier or batch).duration_s, trigger.interval_s) + POLL_DELAY_S
-            span_s = min(max(0.0, span_s), longest_s)
-            rate_per_s = batch.rows / batch.duration_s if batch.duration_s > 0 else 0.0
-            queued_s = backlog.get(batch.query, 0.0) / rate_per_s if rate_per_s > 0 else 0.0
+            waited_s, span_s = behind or (0.0, min(max(0.0, span_s), longest_s))
             points.setdefault(batch.query, []).extend(
-                (queued_s + batch.duration_s + span_s * share, batch.rows / 5)
+                (waited_s + batch.duration_s + span_s * share, batch.rows / 5)
                 for share in (0.1, 0.3, 0.5, 0.7, 0.9)
             )
-            behind = [offsets_behind(source) for source in batch.sources]
-            backlog[batch.query] = float(sum(count for count in behind if count is not None))
         found = {}
         for name in {batch.query for batch in batches}:
             observed = observed_values([batch for batch in batches if batch.query == name])
