@@ -252,16 +252,19 @@ def _end(ground: Ground, found: Round) -> None:
         return
     found.records_in = fed
 
+    def ended() -> bool:
+        return ground.watcher is not None and ground.watcher.poll() is not None
+
     def all_out() -> bool:
         ground.results.look()
-        return len(ground.results.seen) >= fed or (
-            ground.watcher is not None and ground.watcher.poll() is not None
-        )
+        return len(ground.results.seen) >= fed or ended()
 
     def goes_on(before: int) -> bool:
         return all_out() or len(ground.results.seen) > before
 
     ground.start(feed=False)
+    # Where all is out already it would be told to stop before it could listen.
+    wait_until(lambda: all(map(ground.pid, UNITS)) or ended(), START_S, poll_s=0.3)
     before = -1
     while before < len(ground.results.seen) < fed:
         before = len(ground.results.seen)
