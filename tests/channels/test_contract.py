@@ -169,7 +169,7 @@ def test_a_native_writer_gives_the_same_records(spark, opened, tmp_path, kind):
     native.stop()
 
     assert native.problem is None
-    assert not native.stuck
+    assert not native.has_to_stop
     reading = start(spark, channel.read(spark, STREAM), tmp_path / "check", results)
     reading.processAllAvailable()
     reading.stop()

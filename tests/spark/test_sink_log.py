@@ -42,6 +42,28 @@ def test_what_is_on_record_is_left_alone(tmp_path: Path) -> None:
     assert SinkLog(tmp_path).files(9) == [Path("/a")]
 
 
+def test_a_long_note_with_a_checksum_is_emptied_while_the_query_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.checkpoints.LONGEST_SINK_NOTE", 50)
+    monkeypatch.setattr("penstock.spark.checkpoints.LONGEST_CHECKED_SINK_NOTE", 100)
+    log, sink = tmp_path / "_spark_metadata", SinkLog(tmp_path)
+    log.mkdir()
+    note, checksum = log / "19.compact", log / ".19.compact.crc"
+    (log / "9.compact").write_text("v1")
+    note.write_text("v1\n" + '{"path": "file:///a", "size": 1}\n' * 4)
+    assert not sink.overgrown, "without a checksum it is emptied while the query runs"
+    checksum.write_text("crc")
+    assert sink.overgrown
+    sink.forget(19)
+    assert sink.files(19), "its reader could find the one of the old and the other of the new"
+    sink.forget_all()
+    assert (sink.files(19), checksum.exists(), sink.overgrown) == ([], False, False)
+    note.write_text('v1\n{"path": "file:///b"}')
+    sink.forget_all()
+    assert sink.files(19) == [Path("/b")], "a short one stays"
+
+
 @pytest.mark.spark
 def test_spark_goes_on_after_a_gap_in_which_it_would_have_compacted(spark: Any, tmp_path: Path) -> None:
     given, staging, checkpoint = (tmp_path / name for name in ("given", "staging", "checkpoint"))

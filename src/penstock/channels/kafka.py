@@ -315,7 +315,7 @@ class KafkaWriter:
 
     published = 0
     problem: str | None = None
-    stuck = False
+    has_to_stop = False
 
     def __init__(self, records: DataFrame, options: dict[str, str]) -> None:
         self.records = records

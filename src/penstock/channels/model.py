@@ -150,8 +150,8 @@ class NativeWriter(Protocol):
         ...
 
     @property
-    def stuck(self) -> bool:
-        """Whether that lasts so long that the query has to wait for it."""
+    def has_to_stop(self) -> bool:
+        """Whether that lasts so long that the query has to wait for it, or it has to start anew."""
         ...
 
     def writer(self) -> DataStreamWriter:

@@ -39,8 +39,8 @@ LONGEST_BUSY_S = 30.0
 """How long one look and what it finds may take; longer, and it is told that it hangs."""
 TRIES_OF_A_TORN_FILE = 5
 """How often a file that cannot be read is tried before it is set aside: a disk may be slow, not broken."""
-SINK_MEMORY_S = 3600
-"""How long Spark's sink remembers a file. Records that cannot be published stop the query well before."""
+LONGEST_STUCK_S = 900.0
+"""Records that cannot be published for so long stop the query: it would fill the disk they are staged on."""
 TORN = "torn"
 """Below the staging folder: files that could not be read, kept for a person."""
 
@@ -65,7 +65,9 @@ class Publisher:
         self._format = file_format
         self._writer = writer
         self._durable = durable
-        self._log = SinkLog(staging)
+        self.log = SinkLog(staging)
+        """What Spark's sink has finished. It has no `retention`: by that the sink forgets what is older by the
+        clock, and where the clock is set forward amid a batch, the files of that batch as well."""
         self._lock = threading.Lock()
         self._next = 0
         self._stop = threading.Event()
@@ -119,6 +121,7 @@ class Publisher:
                 # A file that cannot be read is tried some times; anything else has to wait.
                 if self._unreadable == tries:
                     raise ClusterError(f"results cannot be published: {error}") from error
+        self.log.forget_all()
         # What is left belongs to no finished batch: tasks that failed wrote it.
         for file in data_files(self.staging):
             _remove(file)
@@ -142,9 +145,9 @@ class Publisher:
         """Publish every finished batch that is not published yet, in order; gives back how many."""
         with self._lock:
             done = 0
-            for number in self._log.numbers_from(self._next):
+            for number in self.log.numbers_from(self._next):
                 done += self._publish(number)
-                self._log.forget(number)
+                self.log.forget(number)
                 self._next = number + 1
             self._failing = self._failing_since_s = None
             return done
@@ -168,7 +171,7 @@ class Publisher:
 
     def _publish(self, number: int) -> int:
         # A compacted note repeats older ones; their files were deleted when they were published.
-        present = [file for file in self._log.files(number) if file.exists()]
+        present = [file for file in self.log.files(number) if file.exists()]
         counts = self._counted(present)
         filled = [file for file, count in counts.items() if count]
         records = sum(counts.values())
@@ -227,9 +230,9 @@ class FolderWriter:
         return self._publisher.problem
 
     @property
-    def stuck(self) -> bool:
-        """Whether nothing could be published for so long that the query has to wait."""
-        return self._publisher.stuck_s > SINK_MEMORY_S / 4
+    def has_to_stop(self) -> bool:
+        """Whether nothing could be published for too long, or the sink's log has grown too long."""
+        return self._publisher.stuck_s > LONGEST_STUCK_S or self._publisher.log.overgrown
 
     def publish(self) -> None:
         """Publish now whatever is finished."""
@@ -241,8 +244,6 @@ class FolderWriter:
             self.records.writeStream.format(self._format)
             .option("path", str(self._publisher.staging))
             .option("compression", "none")
-            # The sink's log forgets files that were published (and deleted) long ago.
-            .option("retention", f"{SINK_MEMORY_S}s")
         )
         return writer.option("timestampFormat", TIMESTAMP_FORMAT) if self._format == "json" else writer
 

@@ -208,7 +208,7 @@ class SourceLog:
     @property
     def checked(self) -> bool:
         """Whether the newest file that repeats all has a checksum beside it, which its reader compares."""
-        return any(file.with_name(f".{file.name}.crc").exists() for file in self.files_after(-1)[:1])
+        return any(_checksum(file).exists() for file in self.files_after(-1)[:1])
 
     def forget_until(self, number: int) -> None:
         """Drop the entries up to a number from the file that repeats all; only finished ones.
@@ -226,12 +226,14 @@ class SourceLog:
             part.write_bytes(b"\n".join([version, *kept]))
             sync(part)
             # Spark's checksum of the old content first: without one nothing is compared.
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            _checksum(file).unlink(missing_ok=True)
             part.replace(file)
 
 
 LONGEST_SINK_NOTE = 64 * 1024
 """How long a compacted note of the file sink's log may be, in bytes."""
+LONGEST_CHECKED_SINK_NOTE = 4 * 2**20
+"""The same where files have checksums beside them: there it takes a stop of the query."""
 _COMPACTED_EVERY = 10
 """Spark's `spark.sql.streaming.fileSink.log.compactInterval`, which nobody here changes."""
 
@@ -254,6 +256,29 @@ class SinkLog:
                 return [Path(local_path(json.loads(line)["path"])) for line in lines]
         return []
 
+    @property
+    def overgrown(self) -> bool:
+        """Whether the newest compacted note is too long and can be emptied in a stop of the query alone."""
+        file = self._compacted()
+        if file is None or not _checksum(file).exists():
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            return file.stat().st_size > LONGEST_CHECKED_SINK_NOTE
+        return False
+
+    def forget_all(self) -> None:
+        """Empty the newest compacted note if it is long; while the query is stopped and all is published."""
+        file = self._compacted()
+        if file is not None and file.stat().st_size > LONGEST_SINK_NOTE:
+            # The checksum of the old content first: without one nothing is compared.
+            _checksum(file).unlink(missing_ok=True)
+            _empty_note(file)
+
+    def _compacted(self) -> Path | None:
+        found = _newest_forms(self.folder)
+        newest = max((n for n, name in found.items() if name.endswith(".compact")), default=None)
+        return None if newest is None else self.folder / found[newest]
+
     def forget(self, number: int) -> None:
         """Empty a long compacted note whose files are all gone; also while the query runs.
 
@@ -261,7 +286,7 @@ class SinkLog:
         """
         file = self.folder / f"{number}.compact"
         # A checksum beside it would not fit the new content for a moment.
-        if file.with_name(f".{file.name}.crc").exists():
+        if _checksum(file).exists():
             return
         with contextlib.suppress(FileNotFoundError):
             if file.stat().st_size > LONGEST_SINK_NOTE:
@@ -282,6 +307,11 @@ class SinkLog:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 suffix = ".compact" if (number + 1) % _COMPACTED_EVERY == 0 else ""
                 _empty_note(self.folder / f"{number}{suffix}")
+
+
+def _checksum(file: Path) -> Path:
+    """Where Hadoop's checking file system keeps the checksum of a file."""
+    return file.with_name(f".{file.name}.crc")
 
 
 def _empty_note(file: Path) -> None:

@@ -331,8 +331,8 @@ class UnitQuery:
     def clean(self) -> int:
         """Give back the room of what was read; how much, as the channels count it. Never raises.
 
-        Also stops a query that shall be started again: one whose results could not be published for so long
-        that Spark's sink would forget them (it then waits until they can be), or whose books have grown long.
+        Also stops a query that shall be started again: one whose results could not be published for too long
+        (it then waits until they can be), or whose books have grown long.
         """
         done, problem, overgrown = 0, None, False
         for consumption in self._consumed().values():
@@ -344,10 +344,10 @@ class UnitQuery:
                 problem = str(error)
                 LOG.warning("what was read cannot be cleaned away: %s", error)
         self.cleaning_problem = problem
-        stuck = self._native is not None and self._native.stuck
+        has_to_stop = self._native is not None and self._native.has_to_stop
         if (
             self._running is not None
-            and (stuck or overgrown)
+            and (has_to_stop or overgrown)
             and not self._draining
             and self._running.isActive
         ):
