@@ -66,8 +66,8 @@ class Publisher:
         self._writer = writer
         self._durable = durable
         self.log = SinkLog(staging)
-        """What Spark's sink has finished. It has no `retention`: by that the sink forgets what is older by the
-        clock, and where the clock is set forward amid a batch, the files of that batch as well."""
+        """What Spark's sink has finished. It has no `retention`: by that it forgets what is old by the clock,
+        and where the clock is set forward amid a batch, the files of that batch as well."""
         self._lock = threading.Lock()
         self._next = 0
         self._stop = threading.Event()
