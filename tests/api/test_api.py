@@ -50,7 +50,7 @@ class Controller(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.wait(0.05):
-            for command in commands.taken(self.place.commands):
+            for command in commands.taken(self.place.commands, pytest.fail):
                 plan = self.place.plan()
                 if command.revision == plan.revision:
                     self.place.write_plan(plan.changed(parse_topology(str(command.topology)), ()))
@@ -102,7 +102,7 @@ def test_nobody_gets_in_without_the_token(runs: Runs, method: str, path: str, he
     with TestClient(create_app(runs)) as stranger:
         headers = {} if header is None else {"Authorization": header}
         assert stranger.request(method, path, headers=headers).status_code == 401
-    assert commands.taken(runs.root / "shop" / "commands") == []
+    assert commands.taken(runs.root / "shop" / "commands", pytest.fail) == []
 
 
 @pytest.mark.parametrize("what", ["films", "live", "money", "topology", "tell", "apply", "none"])
@@ -120,7 +120,7 @@ def test_of_the_page_nobody_sees_more_than_its_files_without_the_token(
         assert stranger.get("/page/../token").status_code == 401
         assert stranger.get("/page/shop/vendor/..%2f..%2f__init__.py").status_code == 401
     assert client.get("/page/shop/vendor/..%2f..%2f__init__.py").status_code == 404
-    assert commands.taken(runs.root / "shop" / "commands") == []
+    assert commands.taken(runs.root / "shop" / "commands", pytest.fail) == []
 
 
 def test_the_page_of_a_run_of_which_nothing_is_known_yet_says_so(client: TestClient) -> None:
@@ -161,7 +161,7 @@ def test_a_change_is_previewed_applied_and_refused_where_it_is_stale(
 def test_applying_what_runs_already_touches_nothing(client: TestClient, runs: Runs) -> None:
     done = client.post(f"{BASE}/shop/apply", json={"topology": dump_topology(a_pair())})
     assert (done.status_code, done.json()["revision"], done.json()["changes"]) == (200, 1, [])
-    assert commands.taken(runs.root / "shop" / "commands") == []
+    assert commands.taken(runs.root / "shop" / "commands", pytest.fail) == []
 
 
 def test_two_people_applying_at_once_one_wins_and_the_other_is_told(client: TestClient, obeyed: None) -> None:
@@ -189,7 +189,7 @@ def test_an_invalid_topology_changes_nothing_and_every_mistake_is_listed(
     answer = client.post(f"{BASE}/shop/apply", json={"topology": text})
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) >= 2
-    assert commands.taken(runs.root / "shop" / "commands") == []
+    assert commands.taken(runs.root / "shop" / "commands", pytest.fail) == []
 
 
 def test_what_cannot_be_changed_while_it_runs_is_refused_with_the_reason(client: TestClient) -> None:
@@ -206,7 +206,7 @@ def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -
     assert client.post(f"{BASE}/shop/commands", json={"kind": "explode"}).status_code == 422
     moved = {"kind": "move", "subject": "a-1", "to": "h2"}
     assert client.post(f"{BASE}/shop/commands", json=moved).status_code == 202
-    only, move = commands.taken(runs.root / "shop" / "commands")
+    only, move = commands.taken(runs.root / "shop" / "commands", pytest.fail)
     assert (only.kind, only.subject, only.by) == ("drain", "h1", "the API")
     assert (move.kind, move.subject, move.to) == ("move", "a-1", "h2")
 
@@ -261,7 +261,7 @@ def test_a_look_up_is_given_further_versions_and_each_is_put_on_record(
     assert client.put(place, json={"value": {"apple": 2}, "reason": "sale"}).json()["version"] == 2
     assert client.get(place).json() == {"name": "prices", "version": 2, "value": {"apple": 2}}
     assert [each["version"] for each in client.get(f"{BASE}/shop/lookups").json()] == [2]
-    told = commands.taken(runs.root / "shop" / "commands")
+    told = commands.taken(runs.root / "shop" / "commands", pytest.fail)
     assert [(command.kind, command.subject, command.reason) for command in told] == [
         ("lookup", "prices", "version 1"),
         ("lookup", "prices", "version 2: sale"),

@@ -89,7 +89,7 @@ class Site:
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
-            for command in commands.taken(self.place.commands):
+            for command in commands.taken(self.place.commands, pytest.fail):
                 assert command.kind == commands.BUDGET
                 self.controller.give_budgets(command.budgets_s, command.reason)
             self.controller.tick()

@@ -53,7 +53,7 @@ def obeying(place: RunFolder) -> Iterator[None]:
 
     def obey() -> None:
         while not ended.wait(0.02):
-            for command in commands.taken(place.commands):
+            for command in commands.taken(place.commands, pytest.fail):
                 plan = place.plan()
                 changed = plan.changed(parse_topology(str(command.topology)), (), command.places)
                 place.write_plan(replace(changed, revision=command.as_revision or changed.revision))

@@ -59,9 +59,9 @@ def test_no_request_is_answered_with_a_5xx_and_none_is_heard_without_the_token(c
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
         assert answer.json()["errors"], "a refusal says why"
-    commands.taken(PLACE.commands)
+    commands.taken(PLACE.commands, pytest.fail)
     assert case.call(headers={"Authorization": "Bearer wrong"}).status_code == 401
     COUNTED["without"] += 1
-    assert commands.taken(PLACE.commands) == []
+    assert commands.taken(PLACE.commands, pytest.fail) == []
     assert RUNS.find("shop") is not None
     assert PLACE.plan() == RunPlan.of(a_pair(), "shop")

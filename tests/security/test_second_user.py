@@ -77,7 +77,7 @@ def test_he_cannot_give_commands(victim: Victim) -> None:
     assert as_nobody(lambda: written_into(victim.folder / "commands", "1.json", order)) == ""
     assert as_nobody(lambda: written_into(victim.folder, "plan.json", order)) == ""
     assert as_nobody(lambda: written_into(victim.cache / "jars", "kafka-clients.jar", "x")) == ""
-    assert commands.taken(victim.folder / "commands") == []
+    assert commands.taken(victim.folder / "commands", pytest.fail) == []
 
 
 def test_no_secret_is_in_any_file_that_he_can_read(victim: Victim) -> None:
