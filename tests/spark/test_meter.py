@@ -299,7 +299,7 @@ def test_a_batch_that_outlasts_many_intervals_tells_the_work_and_the_age_of_a_re
     lines.mkdir()
     feed(lines, "first", 4)
     query = slow_query(spark, lines, slept_s)
-    meter = SessionMeter(spark, "lines", ExecutorControl(spark))
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark), goals=Goals(60.0 if behind else 0.1))
     try:
         query.processAllAvailable()
         meter.measure(time.time())
@@ -320,6 +320,9 @@ def test_a_batch_that_outlasts_many_intervals_tells_the_work_and_the_age_of_a_re
         assert last.waiting + last.in_service >= behind / 2
         assert last.duration_s is not None
         assert 25 * slept_s / 5 < last.duration_s < time.monotonic() - fed_s + 0.5
+        assert last.on_time == (25 if behind else 0), (
+            "all of them kept a minute, and none a tenth of a second"
+        )
         # Of which so many wait that it was a beginning, nothing else is concluded.
         assert last.service_s == (None if behind else pytest.approx(slept_s, rel=0.5))
     finally:

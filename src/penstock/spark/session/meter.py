@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 POLL_DELAY_S = 0.1
 """How long Spark waits before it looks for new data again, as our settings have it."""
+SHARES = tuple((step + 0.5) / 20 for step in range(20))
+"""Where in the time in which a batch's records came each of them is taken to have come."""
 LONGEST_BATCH = 0.4
 """Batches may take this share of the SLO: a record waits for one, is in the next, and some time is left."""
 
@@ -165,7 +167,8 @@ class SessionMeter:
         arrived = self._arrived(batches, before, processed + waiting + in_service - there_before)
         self._work.arrive(now_s - previous_s, arrived)
         observed = observed_values(batches)
-        durations = self._durations(batches, left_behind)
+        points = self._points(batches, left_behind)
+        durations = self._durations(batches, points)
         self.book.note(batches, {name: found[0] for name, found in durations.items()}, self._waiting_of)
         mean_s, p95_s, p99_s = self._worst(durations)
         # Tasks beside the batches (a batch job in the same session) are nobody's work here: a batch cannot
@@ -202,6 +205,7 @@ class SessionMeter:
             latency_s=observed.get("latency_s"),
             latency_p95_s=observed.get("latency_p95_s"),
             readings=readings,
+            on_time=self._on_time(batches, points),
             beginning=beginning,
         )
 
@@ -297,14 +301,14 @@ class SessionMeter:
             found.append(arrivals.take(batch.rows, batch.started_s))
         return found
 
-    def _durations(
+    def _points(
         self, batches: Sequence[Batch], left_behind: Sequence[tuple[float, float] | None]
-    ) -> dict[str, tuple[float, float, float]]:
-        """Mean, p95 and p99 of the time from a record's arrival to its batch's end, by query.
+    ) -> dict[str, list[tuple[float, float]]]:
+        """Estimates of the time from records' arrival to their batch's end, with how many records, by query.
 
-        What a query observes itself goes first. Else it is estimated: a record waits until its batch begins,
-        and is done when that ends. Those of a batch that left none behind came evenly since the batch before
-        began, or since the trigger last looked. A batch of a query in real time says nothing of it.
+        A record waits until its batch begins, and is done when that ends. Those of a batch that left none
+        behind came evenly since the batch before began, or since the trigger last looked. A batch of a query
+        in real time says nothing of it.
         """
         points: dict[str, list[tuple[float, float]]] = {}
         for batch, behind in zip(batches, left_behind, strict=True):
@@ -317,9 +321,30 @@ class SessionMeter:
             longest_s = max((earlier or batch).duration_s, trigger.interval_s) + POLL_DELAY_S
             waited_s, span_s = behind or (0.0, min(max(0.0, span_s), longest_s))
             points.setdefault(batch.query, []).extend(
-                (waited_s + batch.duration_s + span_s * share, batch.rows / 5)
-                for share in (0.1, 0.3, 0.5, 0.7, 0.9)
+                (waited_s + batch.duration_s + span_s * share, batch.rows / len(SHARES)) for share in SHARES
             )
+        return points
+
+    def _on_time(
+        self, batches: Sequence[Batch], points: Mapping[str, Sequence[tuple[float, float]]]
+    ) -> int | None:
+        """Records that kept their query's SLO; None where nobody said what that is, or it cannot be told."""
+        full = [batch for batch in batches if batch.rows]
+        if not self._goals_known or any(batch.query not in points or batch.observed for batch in full):
+            return None
+        late = 0.0
+        for name, found in points.items():
+            weight = self._goals.weight(self.book.key(name))
+            late += sum(rows for age_s, rows in found if age_s * weight > self._goals.slo_s)
+        return max(0, sum(batch.rows for batch in full) - round(late))
+
+    def _durations(
+        self, batches: Sequence[Batch], points: Mapping[str, Sequence[tuple[float, float]]]
+    ) -> dict[str, tuple[float, float, float]]:
+        """Mean, p95 and p99 of the time from a record's arrival to its batch's end, by query.
+
+        What a query observes itself goes first; else it is estimated.
+        """
         found = {}
         for name in {batch.query for batch in batches}:
             observed = observed_values([batch for batch in batches if batch.query == name])
