@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.forecasts.outlook import AHEAD, outlook_of
+from penstock.forecasts.forecasters import AHEAD
+from penstock.forecasts.outlook import outlook_of
 from penstock.forecasts.record import Load, LoadRecord, late_records
 from penstock.forecasts.season import DAY_S, season_of
 from penstock.monitoring.measurements import Measurement
@@ -200,6 +201,15 @@ def test_a_bound_that_was_broken_is_none():
     swinging = 50.0 + 10.0 * np.sin(np.arange(700) / 20.0)
     assert outlook_of(a_load([*swinging, 60.0, 60.0]), 2).ways_per_s.max() < 61.0
     assert outlook_of(a_load([*swinging, 75.0, 90.0]), 2).ways_per_s.max() > 95.0
+
+
+def test_the_highest_of_a_short_record_bounds_nothing():
+    rates = [20.0, 40.0, 20.0, 40.0, 60.0, 40.0, 20.0, 40.0] * 3
+    short = outlook_of(a_load([*rates, 60.0]), lead_bins=2)
+    # As far again as it ever rose within two bins, not a quarter more.
+    assert short.ways_per_s[-1, 1] == pytest.approx(100.0)
+    long = outlook_of(a_load([*rates * 10, 60.0]), lead_bins=2)
+    assert long.ways_per_s[-1, 1] <= 75.0
 
 
 def test_a_peak_is_never_below_what_the_load_reaches():

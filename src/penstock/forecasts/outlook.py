@@ -8,17 +8,16 @@ beaten it on the record, by the pinball loss of the quantiles that a decision de
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.forecasts.forecasters import AHEAD, DISTANCES, ENOUGH, NEAR, Line, Usual, lines_of
 from penstock.forecasts.record import Load
 from penstock.forecasts.season import Season
 
@@ -26,11 +25,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
 
-AHEAD = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50, 60)
-"""Bins ahead that are looked at: every one of the next few, then fewer and fewer."""
-DISTANCES: Ints = np.array(AHEAD)
-NEAR = 6
-"""So many of them are the next bins without a gap."""
 MEMORY = 720
 """Bins looked back on: half a day where a decision is made every minute."""
 RECENT = 240
@@ -61,9 +55,7 @@ EPISODE = 15
 RECENT_EPISODE = 30
 """An episode that is over for so many bins may be forgiven."""
 LONG = 60
-"""Bins that must be known before an episode is called the only one."""
-ENOUGH = 30
-"""Movements that must be known before the careful guess is given up."""
+"""Bins that must be known before an episode is called the only one, or the highest load high."""
 
 
 FAR = AHEAD.index(30)
@@ -76,63 +68,6 @@ LAGS = 9
 """Bins over which the longest mean lags behind a load."""
 UNHEARD_BINS = 5
 """Bins that are not looked at for it: they may be the beginning of what never was before."""
-
-
-class Usual(NamedTuple):
-    """What a load usually does at the time of every bin of a record, and of those to come."""
-
-    level: Floats
-    """The usual logarithm."""
-    last: Floats | None = None
-    """The load at every bin of the record, where changes are amounts and not logarithms."""
-
-    def change(self, bins: Ints | slice, there: Ints | slice) -> Floats:
-        """The usual change from bins to others."""
-        found = self.level[there] - self.level[bins]
-        return found if self.last is None else np.asarray(self.last[bins] * np.expm1(found))
-
-
-class Line(NamedTuple):
-    """A forecaster: from every bin of the record, the load (or its logarithm) at every distance."""
-
-    name: str
-    level: Floats
-    slope: Floats | None = None
-    """Change a bin, at every bin; none where the level stays."""
-    damping: float = 1.0
-    usual: Usual | None = None
-    """What is usually added at this time."""
-    most: Floats | None = None
-    """At every bin, the most that the slope adds."""
-    over_usual: bool = False
-    """Whether the level is how far the load is off its usual one, rather than the load."""
-
-    def _with_usual(self, found: Floats, bins: Ints | slice, there: Ints | slice) -> Floats:
-        if self.usual is None:
-            return found
-        if not self.over_usual:
-            return found + self.usual.change(bins, there)
-        usual = self.usual.level[there]
-        return found + usual if self.usual.last is None else np.asarray(found * np.exp(usual))
-
-    def _going_on(self, bins: Ints | slice, ahead: Ints | int) -> Floats:
-        if self.slope is None:
-            return self.level[bins]
-        # The middle of a bin `ahead` is half a bin nearer than its end.
-        reach = (1.0 - self.damping ** (np.asarray(ahead) - 0.5)) / (1.0 - self.damping)
-        adds = np.asarray(self.slope[bins] * reach, dtype=np.float64)
-        return self.level[bins] + (adds if self.most is None else np.minimum(adds, self.most[bins]))
-
-    def at(self, bins: Ints, columns: Ints) -> Floats:
-        """The forecasts from these bins of the record at these distances (columns of `AHEAD`)."""
-        found = self._going_on(bins, DISTANCES[columns])
-        return self._with_usual(found, bins, bins + DISTANCES[columns])
-
-    def before_the_last(self, count: int, column: int, stride: int) -> Floats:
-        """The forecasts at one distance from all bins but the last ones, or from every so many of them."""
-        known, ahead = len(self.level) - count, AHEAD[column]
-        bins = slice(0, known, stride)
-        return self._with_usual(self._going_on(bins, ahead), bins, slice(ahead, known + ahead, stride))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +113,7 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     if season is not None:
         levels = season.over(load.end_s, load.bin_s, len(actual), AHEAD[-1])
         usually = [Usual(level, None if by_share else last) for level in levels]
-    lines = _lines(actual, last, usually)
+    lines = lines_of(actual, last, usually)
     lately, unheard = _lately(lines, last)
     best = lately or _best(lines, actual, control, stride=2)
     # What is best for the next minutes need not be so for the next hour: a day is seen from afar.
@@ -188,16 +123,23 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     if by_share:
         np.exp(found, out=found)
     # Shares seen at a low load would make a high one grow without end.
-    highest = _beyond(rate, float(newest[-1]), floor) * max(float(load.rate_per_s.max()), float(newest[-1]))
+    highest = max(float(load.rate_per_s.max()), float(newest[-1]))
+    highest *= _beyond(rate, float(newest[-1]), floor, AHEAD[control])
     np.minimum(np.maximum(found, floor, out=found), highest, out=found)
     return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1), unheard)
 
 
-def _beyond(rate: Floats, newest: float, floor: float) -> float:
+def _beyond(rate: Floats, newest: float, floor: float, lead: int) -> float:
     """How far a load that is near its highest goes beyond it: not at all where something bounds it.
 
-    A bound that was broken of late is none.
+    A bound that was broken of late is none, nor is the highest of a short record: a load may rise from there
+    as far as it ever did within a lead time.
     """
+    if len(rate) < LONG:
+        risen = max(
+            (float((rate[n:] - rate[:-n]).max()) for n in range(1, min(lead + 1, len(rate)))), default=0.0
+        )
+        return max(BEYOND, 1.0 + risen / max(float(rate.max()), newest, floor))
     soon, last = NEAR // 2, len(rate) - NEAR // 2
     if last - 2 * ENOUGH < ENOUGH:
         return BEYOND
@@ -240,57 +182,6 @@ def _pinball(above: Floats, level: float) -> float:
     return (level * float(above.sum()) - short) / len(above) / (1.0 - level)
 
 
-def _lines(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> list[Line]:
-    """Every forecaster, the simplest first."""
-    lines = [Line("the load stays", last)]
-    if len(actual) < ENOUGH:
-        return lines
-    for share in (0.5, 0.2):
-        lines.append(Line(_mean_of(share), _smoothed(actual, share)))
-    for bins, damping in ((1, 0.7), (2, 0.8), (4, 0.9)):
-        slope = np.zeros_like(last)
-        slope[bins:] = (last[bins:] - last[:-bins]) / bins
-        most = _risen(last) if bins == 1 else None
-        lines.append(Line(f"goes on as over the last {bins} bins", last, slope, damping, most=most))
-    for usual in usually:
-        lines.append(Line("as at this time of earlier days", last, usual=usual))
-    if usually:
-        # What is smoothed is how far the load is off its season: a mean of the load would lag behind it.
-        calm = usually[-1]
-        level = calm.level[: len(actual)]
-        off = actual - level if calm.last is None else actual / np.exp(level)
-        for share in (0.5, 0.1):
-            name = f"{_mean_of(share)} over that of earlier days"
-            lines.append(Line(name, _smoothed(off, share), usual=calm, over_usual=True))
-    return lines
-
-
-def _risen(last: Floats) -> Floats:
-    """At every bin, by how much the load has risen without a fall; 0 where it fell."""
-    began = np.arange(len(last))
-    began[1:][last[1:] > last[:-1]] = 0
-    np.maximum.accumulate(began, out=began)
-    return np.asarray(last - last[began])
-
-
-def _mean_of(share: float) -> str:
-    return f"mean of the last {round(2 / share) - 1} bins"
-
-
-def _smoothed(values: Floats, share: float) -> Floats:
-    """The mean of all values so far, in which each new one has this share, but for the last thousandth."""
-    weights = _fading(share)
-    before = np.full(len(weights) - 1, values[0])
-    return np.convolve(np.concatenate([before, values]), weights, "valid")
-
-
-@lru_cache
-def _fading(share: float) -> Floats:
-    """The weights of the newest value and of those before it, which sum up to 1."""
-    weights = share * (1.0 - share) ** np.arange(math.ceil(math.log(0.001) / math.log(1.0 - share)))
-    return np.asarray(weights / weights.sum())
-
-
 def _lately(lines: Sequence[Line], last: Floats) -> tuple[Line | None, bool]:
     """The line to use while or soon after a load moves as it never did before, and whether it rises so.
 
@@ -299,7 +190,7 @@ def _lately(lines: Sequence[Line], last: Floats) -> tuple[Line | None, bool]:
     """
     if len(last) < 2 * ENOUGH:
         return None, False
-    steps = np.diff(last)
+    steps = last[1:] - last[:-1]
     if steps[-1] > _unheard(steps[:-UNHEARD_BINS]):
         return next(line for line in lines if line.slope is not None), True
     sizes = np.abs(steps)
@@ -325,7 +216,8 @@ def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> L
     ends = actual[ahead::stride]
     errors = np.empty((len(lines), len(ends)), dtype=np.float32)
     for number, line in enumerate(lines):
-        errors[number] = ends - line.before_the_last(ahead, control, stride)
+        told = line.before_the_last(ahead, control, stride)
+        np.subtract(ends, told, out=errors[number], casting="same_kind")
     losses = _losses(errors)
     best = int(np.argmin(losses))
     return lines[best] if losses[best] < BETTER * losses[0] else lines[0]
@@ -371,8 +263,8 @@ def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:
     ):
         if columns.size:
             part = found[:, :, columns[0] : columns[-1] + 1]
-            part *= 1.0 - trust
-            part += trust * _errors(line, actual, columns, stride)
+            errors = _errors(line, actual, columns, stride)
+            part[...] = errors if trust == 1.0 else (1.0 - trust) * part + trust * errors
     for column in range(known, len(AHEAD)):
         if column > 0:
             # Not seen so far ahead yet: what was seen at the distance before, spread as a random walk is.
@@ -387,22 +279,25 @@ def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:
     return found
 
 
-def _forgive(errors: Singles, bins: Ints, distances: Ints, count: int) -> None:
-    """Leave out how far the worst episode stands above all others, once it is over, in place.
+def _forgiven(errors: Singles, bins: Ints, distances: Ints, count: int) -> Singles | None:
+    """The most that errors count as at each distance: no more than outside the worst episode, once over.
 
     What happened once in so long a time may have been chance: a flash crowd is no reason to be ready for
     another one ever after. What happened twice is how this load moves.
     """
     if count < LONG:
-        return
+        return None
     worst = bins[errors.argmax(axis=2)]
     over = worst + distances < count - RECENT_EPISODE
     if not over.any():
-        return
-    inside = np.abs(bins - worst[:, :, None]) <= (distances + EPISODE)[:, None]
-    others = np.where(inside, np.float32(-np.inf), errors).max(axis=2)
-    highest = np.where(over & np.isfinite(others), others, np.float32(np.inf))
-    np.minimum(errors, highest[:, :, None], out=errors)
+        return None
+    begins = bins.searchsorted(worst - distances - EPISODE).ravel().tolist()
+    ends = bins.searchsorted(worst + distances + EPISODE, "right").ravel().tolist()
+    others = errors.reshape(len(begins), -1).copy()
+    for row, begin, end in zip(others, begins, ends, strict=True):
+        row[begin:end] = -np.inf
+    highest = others.max(axis=1).reshape(over.shape)
+    return np.where(over & np.isfinite(highest), highest, np.float32(np.inf))[:, :, None]
 
 
 @lru_cache(maxsize=64)
@@ -437,11 +332,14 @@ def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
         if column:
             np.maximum(peak, errors[1, column - 1], out=peak)
         seen = distance
-    errors -= line.at(bins[:, None], columns).T
-    _forgive(errors, bins, distances, len(actual))
+    errors -= line.at(bins, columns[:, None])
+    highest = _forgiven(errors, bins, distances, len(actual))
     errors.sort(axis=2)
     place = LEVELS * (len(bins) - 1)
     low = place.astype(np.int64)
     below = errors.take(low, axis=2)
     above = errors.take(np.minimum(low + 1, len(bins) - 1), axis=2)
+    if highest is not None:
+        np.minimum(below, highest, out=below)
+        np.minimum(above, highest, out=above)
     return np.asarray((below + (above - below) * (place - low)).swapaxes(1, 2))

@@ -14,7 +14,8 @@ from penstock.controller.journal.tables import ACTIONS, BUDGETS, CHARGES, LEASES
 from penstock.controller.status import Status
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.experiments.twin import TOPOLOGY_FILE, best_cost_of, opened
-from penstock.forecasts.outlook import AHEAD, outlook_of
+from penstock.forecasts.forecasters import AHEAD
+from penstock.forecasts.outlook import outlook_of
 from penstock.forecasts.record import LoadRecord
 from penstock.monitoring.measurements import Measurement
 from penstock.page.film import Place, Reader

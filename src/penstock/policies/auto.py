@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
-from penstock.forecasts.outlook import AHEAD, NEAR, WEIGHTS, Outlook, outlook_of
+from penstock.forecasts.forecasters import AHEAD, NEAR
+from penstock.forecasts.outlook import WEIGHTS, Outlook, outlook_of
 from penstock.forecasts.record import Load
 from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
@@ -32,7 +33,13 @@ from penstock.policies.auto_account import (
     backlog_s,
     worth_of_late,
 )
-from penstock.policies.auto_capacity import COLD_RECOVERY_LEADS, RECOVERY_LEADS, Ability, Future
+from penstock.policies.auto_capacity import (
+    COLD_RECOVERY_LEADS,
+    LEAST_RECOVERY_LEADS,
+    RECOVERY_LEADS,
+    Ability,
+    Future,
+)
 from penstock.policies.auto_choice import Choice, Prices, Tried, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves, unpaid_share
 from penstock.policies.leasing import give_back
@@ -283,7 +290,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         float(signal.measurement.waiting),
         coming,
         lead_bins,
-        cold_recovery_leads(keep, lead_s) if len(load) < COLD_BINS else RECOVERY_LEADS,
+        recovery_leads(keep, lead_s, cold=len(load) < COLD_BINS),
     )
     now_per_s = signal.measurement.arrival_rate_per_s
     able_per_s = ability.rate_per_s * float(coming[-1])
@@ -308,12 +315,14 @@ def _looked_back(load: Load) -> NDArray[np.float64]:
     return np.concatenate([[0.0], load.rate_per_s])
 
 
-def cold_recovery_leads(keep: float, lead_s: float) -> float:
-    """In how many lead times what gathered before the first instances served is worked off.
+def recovery_leads(keep: float, lead_s: float, *, cold: bool = False) -> float:
+    """In how many lead times a backlog is worked off: within what may be late in a day, but for some bounds.
 
-    Slowly, for half of those that do it fast would go at once; but within what may be late in a day.
+    What gathered before the first instances served is worked off slowly, for half of those that do it fast
+    would go at once.
     """
-    return min(COLD_RECOVERY_LEADS, max(RECOVERY_LEADS, (1.0 - keep) * REMEMBERED_S / max(lead_s, 1.0)))
+    may_last = (1.0 - keep) * REMEMBERED_S / max(lead_s, 1.0)
+    return min(COLD_RECOVERY_LEADS if cold else RECOVERY_LEADS, max(LEAST_RECOVERY_LEADS, may_last))
 
 
 def _ability(view: View, unit: str) -> Ability | None:

@@ -19,8 +19,13 @@ RECOVERY_LEADS = 2.0
 """A backlog is worked off within so many times the time from a decision until it works."""
 COLD_RECOVERY_LEADS = 6.0
 """The same for what gathered before the first instances served: half of those it takes would go at once."""
+LEAST_RECOVERY_LEADS = 1.0
+"""It takes at least so many, however few records may be late."""
 MOST_EXTRA = 0.4
-"""A backlog is worked off with at most this share of the load more: what works it off goes again."""
+"""A backlog is worked off with at most this share of the load more: what works it off goes again.
+
+The more, the sooner it is to be worked off.
+"""
 SPARE = 0.05
 """A backlog is taken to be worked off with at least this share of the load, however few the instances."""
 
@@ -66,20 +71,27 @@ class Future:
     recovery_leads: float = RECOVERY_LEADS
 
     @property
+    def usual_per_s(self) -> Floats:
+        """The load in each bin as it most likely goes."""
+        return np.asarray(self.ways_per_s[int(np.searchsorted(np.cumsum(self.weights), 0.5))])
+
+    @property
     def recovery_s(self) -> float:
         """The time in which a backlog is worked off."""
         return self.recovery_leads * max(1.0, self.lead_bins) * self.bin_s
 
     def extra_per_s(self, backlog: Floats | float, load_per_s: Floats | float) -> Floats:
         """What is to be done beside a load so that a backlog is worked off."""
-        return np.minimum(np.asarray(backlog) / self.recovery_s, MOST_EXTRA * np.asarray(load_per_s))
+        most = MOST_EXTRA * max(1.0, RECOVERY_LEADS / self.recovery_leads)
+        return np.minimum(np.asarray(backlog) / self.recovery_s, most * np.asarray(load_per_s))
 
 
 def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: float) -> Floats:
     """For each number of instances, the mean of the late records over all ways.
 
     The number holds from a bin on (a fraction of a bin counts for that part of it). Once the next decision
-    could serve, it is taken to follow what was seen by then: only what this decision can prevent counts.
+    could serve, it is taken to follow what was seen by then, and to foresee as much of what is likely as is
+    foreseen now: only what this decision can prevent counts.
     """
     ways, bin_s = future.ways_per_s, future.bin_s
     shares = np.clip(np.arange(1, ways.shape[1] + 1)[:, None] - from_bin, 0.0, 1.0)
@@ -97,19 +109,22 @@ def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: 
     backlogs = np.empty((bins + 1, len(ways), len(counts)))
     backlogs[0] = future.backlog
     able = np.repeat(ables[:, None, :], len(ways), axis=1)
-    loads = ways.T[:, :, None]
+    loads, likely = ways.T[:, :, None], future.usual_per_s
     for column in range(bins):
         if column >= lag + 1:
-            seen = loads[column - lag - 1] * 1.02
+            foreseen = max(1.0, float(likely[column] / likely[column - lag - 1]))
+            seen = loads[column - lag - 1] * (1.02 * foreseen)
             extra = future.extra_per_s(backlogs[column - lag], seen)
             np.maximum(able[column], seen + extra, out=able[column])
         after = backlogs[column] + (loads[column] - able[column]) * bin_s
         np.maximum(after, 0.0, out=backlogs[column + 1])
+    # Who would give something back counts on nobody: it would have to come again.
+    waits = ability.waits_too_long(loads, able) if from_bin > 0.0 else waits.swapaxes(0, 1)
     begins_s, ends_s = backlogs[:-1] / able, backlogs[1:] / able
     most_s, change_s = np.maximum(begins_s, ends_s), np.abs(ends_s - begins_s)
     # The part of the bin in which the backlog takes longer to get through than a record may wait.
     over = np.minimum((most_s - ability.slack_s) / np.maximum(change_s, 1e-9), 1.0)
-    late = (np.maximum(over, waits.swapaxes(0, 1)) * loads).sum(axis=0) * bin_s
+    late = (np.maximum(over, waits) * loads).sum(axis=0) * bin_s
     backlog, load = backlogs[-1], loads[-1]
     # What is left makes records late until it is worked off. Later decisions are not counted on here, or
     # every one of them would leave a large backlog to the next.

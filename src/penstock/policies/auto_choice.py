@@ -98,7 +98,7 @@ def more_instances(
     # A lead time may be longer than what is looked ahead, where decisions follow each other fast.
     served_first = min(math.ceil(future.lead_bins) + 1, future.ways_per_s.shape[1])
     backlog = _left_waiting(future, ability, served_first)
-    usual = float(_usual(future)[served_first - 1])
+    usual = float(future.usual_per_s[served_first - 1])
     highest = float(future.ways_per_s[:, :served_first].max())
     # What works a backlog off stands ready for a higher load as well.
     highest = max(highest, usual + float(future.extra_per_s(backlog, usual)))
@@ -215,7 +215,7 @@ def _left_waiting(future: Future, ability: Ability, bins: int) -> float:
     Instances that are still starting were asked for on account of some of it, and work that off.
     """
     left = future.backlog
-    for load, coming in zip(_usual(future)[:bins], future.coming[:bins], strict=True):
+    for load, coming in zip(future.usual_per_s[:bins], future.coming[:bins], strict=True):
         left = max(0.0, left + float(load - coming * ability.rate_per_s) * future.bin_s)
     return left
 
@@ -234,11 +234,6 @@ def _coming_anyway(
         ]
     )
     return np.clip((needed - 0.5) / (SURE - 0.5), 0.0, 1.0)
-
-
-def _usual(future: Future) -> Floats:
-    """The load in each bin as it most likely goes."""
-    return np.asarray(future.ways_per_s[int(np.searchsorted(np.cumsum(future.weights), 0.5))])
 
 
 def _spends(

@@ -20,7 +20,8 @@ from penstock.budgets.queues import SharedQueue
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
-from penstock.forecasts.outlook import ENOUGH, LEVELS, NEAR, outlook_of
+from penstock.forecasts.forecasters import ENOUGH, NEAR
+from penstock.forecasts.outlook import LEVELS, outlook_of
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.auto_account import account_of
 from penstock.policies.planning import Plan, right
