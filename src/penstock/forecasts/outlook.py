@@ -40,6 +40,7 @@ _LEVELS: tuple[float, ...] = tuple(LEVELS.tolist())
 NORMAL: Floats = np.array([NormalDist().inv_cdf(float(level)) for level in LEVELS])
 QUANTILES = (0.5, 0.9, 0.98)
 """The quantiles forecasters are compared by."""
+SHARES: Floats = np.array(QUANTILES)
 BETTER = 0.97
 """Another forecaster is used only where its loss is below this share of the simplest one's."""
 CAREFUL_STEP = 0.04
@@ -229,18 +230,15 @@ def _losses(errors: Singles) -> Floats:
     What hardly ever came does not tell who is right as a rule; while it comes, the load is taken to go on.
     """
     errors.sort(axis=1)
-    total: Floats = np.zeros(len(errors))
     count = errors.shape[1]
-    places = [int(share * (count - 1)) for share in QUANTILES]
+    places = (SHARES * (count - 1)).astype(np.int64)
     np.minimum(errors, errors[0, places[-1]], out=errors)
-    parts = np.add.reduceat(errors, [0, *(min(place + 1, count - 1) for place in places)], axis=1)
-    running = np.cumsum(parts, axis=1, dtype=np.float64)
-    for number, (share, place) in enumerate(zip(QUANTILES, places, strict=True)):
-        told = errors[:, place]
-        # What is below the quantile, of errors in their order, is a sum up to its place.
-        short = running[:, number] - (place + 1) * told
-        total += (share * (running[:, -1] - count * told) - short) / count / (1.0 - share)
-    return total
+    begins = np.minimum(places + 1, count - 1)
+    running = np.add.reduceat(errors, [0, *begins.tolist()], axis=1).cumsum(axis=1, dtype=np.float64)
+    told = errors.take(places, axis=1).astype(np.float64)
+    # What is below a quantile, of errors in their order, is a sum up to its place.
+    short = running[:, :-1] - (places + 1) * told
+    return np.asarray((SHARES * (running[:, -1:] - count * told) - short) / count @ (1.0 / (1.0 - SHARES)))
 
 
 def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:

@@ -73,7 +73,7 @@ class Future:
     @property
     def usual_per_s(self) -> Floats:
         """The load in each bin as it most likely goes."""
-        return np.asarray(self.ways_per_s[int(np.searchsorted(np.cumsum(self.weights), 0.5))])
+        return np.asarray(self.ways_per_s[int(self.weights.cumsum().searchsorted(0.5))])
 
     @property
     def recovery_s(self) -> float:
@@ -94,7 +94,7 @@ def late_records(future: Future, ability: Ability, counts: Floats, *, from_bin: 
     foreseen now: only what this decision can prevent counts.
     """
     ways, bin_s = future.ways_per_s, future.bin_s
-    shares = np.clip(np.arange(1, ways.shape[1] + 1)[:, None] - from_bin, 0.0, 1.0)
+    shares = np.minimum(np.maximum(np.arange(1, ways.shape[1] + 1)[:, None] - from_bin, 0.0), 1.0)
     ables = ability.rate_per_s * (future.coming[:, None] * (1.0 - shares) + counts * shares)
     ables = np.maximum(ables, 1e-9)
     waits = ability.waits_too_long(ways[:, :, None], ables)
