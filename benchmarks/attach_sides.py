@@ -3,8 +3,8 @@
 A job under loads of the same size: one that jumps from 1× to 4× and back (Square), one that rises and falls
 within two minutes (Pyramid), and one that does so within four, after two minutes in which everybody can
 learn what an executor does (hill); each three times on the same cluster with the same bounds, four to nine
-minutes a time. A decision every two seconds in place of every ten makes a minute here stand for five. The SLO leaves
-the time to start an executor, which no one who follows a load can do without.
+minutes a time. A decision every two seconds in place of every ten makes a minute here stand for five. The
+SLO leaves the time to start an executor, which no one who follows a load can do without.
 
 There are two jobs. `asking` has every line looked up by a service: its executors wait, as if each had a core
 of its own. `counting` is the word count of `examples/attach`, with state and twelve tasks a batch. Where
