@@ -121,7 +121,8 @@ class Publisher:
                 # A file that cannot be read is tried some times; anything else has to wait.
                 if self._unreadable == tries:
                     raise ClusterError(f"results cannot be published: {error}") from error
-        with contextlib.suppress(OSError):  # a note that stays long costs room, and the next start tries again
+        # A note that stays long costs room, and the next start tries again.
+        with contextlib.suppress(OSError):
             self.log.forget_all()
         # What is left belongs to no finished batch: tasks that failed wrote it.
         for file in data_files(self.staging):
