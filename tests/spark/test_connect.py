@@ -120,6 +120,8 @@ def running(): return sum(unit.running for unit in handle.status().units)
 
 seen["grew"] = wait_until(lambda: running() == 2, 90)
 seen["hosts"] = len(cluster.hosts())
+# The server looks by itself: it has to have seen both before one goes.
+wait_until(lambda: json.loads((folder / "server.json").read_text())["most"] == 2, 20)
 slow.unlink()
 seen["shrank"] = wait_until(lambda: running() == 1 and len(cluster.hosts()) == 1, 60)
 before = processed()
