@@ -50,8 +50,8 @@ MOST = 4
 SLO_S = 10.0
 INTERVAL_S = 2.0
 ASKED_S = 0.005
-"""How long the service that `asking` asks takes for a line: with what a batch costs besides, one executor
-does 1×, and 4× takes three. (With 8 ms two did 1× and four 4×, so there was little to save.)"""
+"""How long the service that `asking` asks takes for a line: 0.4 of a slot at 1×, 1.6 at 4×, and what a batch
+costs besides. (With 8 ms two executors did 1× and four 4×, so there was little to save.)"""
 LOADS = {
     "square": ((80, 60.0), (320, 60.0), (80, 90.0)),
     "pyramid": (
