@@ -31,10 +31,10 @@ from penstock.report.figures import Figure, print_figures, write_figures
 from penstock.spark.checkpoints import Checkpoint
 from penstock.topology.model import LoopSettings, Topology
 
-RATE_PER_S = 7.0
-"""Each record a file of its own, so that there is something new for every batch."""
-TRIGGER_S = (0.15, 2.0)
-"""Of the units; the second reads some batches of the first at once."""
+RATE_PER_S = 10.0
+"""One record a tick of the feeder, each a file of its own: there is something new for every batch."""
+TRIGGER_S = (0.14, 2.0)
+"""Of the units: the first makes seven batches a second at the most, the second reads some of them at once."""
 EVERY_S = 10.0
 FLAT = 1.25
 """Below this ratio a quantity counts as flat: Java's heap breathes by more than a tenth."""
