@@ -1,7 +1,8 @@
 """Plain Spark beside it: the same work by hand, with a supervisor that starts again whatever has died.
 
 `python -m faults.plain` measures how long the job needs from a fault to processing again, and writes it to
-build/faults/plain.json. A supervisor of this kind sees that a process is gone, not that it hangs.
+build/faults/plain.json. A supervisor of this kind sees that a process is gone, not that it hangs. A job that
+went on and then stopped for good has not survived: it is started anew for the next fault.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -25,6 +27,7 @@ import psutil
 
 from faults.ground import HERE, RATE_PER_S, SETTINGS
 from faults.kinds import LONG_S, SHORT_S
+from penstock.channels.batches import batches_in, last_batch
 from penstock.machine.processes import exit_on_sigterm, wait_until
 from penstock.spark.checkpoints import SinkLog
 from penstock.spark.launching import spark_class, spark_environment, spark_java
@@ -32,6 +35,8 @@ from penstock.spark.managers.standalone import MASTER_CLASS, WORKER_CLASS
 
 FILE = "plain.json"
 WAIT_S = 120.0
+KEPT_BATCHES = 1000
+"""What stays of the source, some minutes of it: more than is ever read again."""
 ROLES = ("executor", "worker", "driver", "driver's Java", "master", "feeder")
 
 
@@ -54,6 +59,7 @@ class Supervised:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir()
         self.source = folder / "source" / "unit"
         self.out = folder / "out"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -144,9 +150,12 @@ class Supervised:
 
     def fed(self) -> int:
         """How many records were written."""
-        from penstock.channels.batches import last_batch
-
         return round((last_batch(self.source) + 1) * 0.1 * RATE_PER_S)
+
+    def tidy(self) -> None:
+        """Remove what was read long ago, as a cleaner would: a source's folder does not grow for ever."""
+        for batch in batches_in(self.source)[:-KEPT_BATCHES]:
+            shutil.rmtree(batch.path, ignore_errors=True)
 
     def stop(self) -> None:
         """End everything."""
@@ -206,20 +215,30 @@ def main() -> int:
     found = measured(given.build) if given.go_on else {}
     file = given.build / "faults" / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
+    wanted = sorted(kinds * given.times, key=lambda kind: len(found.get(kind, [])))
     with tempfile.TemporaryDirectory(prefix="penstock-plain-") as folder:
-        job = Supervised(Path(folder))
+        job: Supervised | None = None
         try:
-            if not job.goes_on(0, WAIT_S):
-                print("plain Spark did not start", (Path(folder) / "driver.log").read_text()[-2000:])
-                return 1
-            for kind in sorted(kinds * given.times, key=lambda kind: len(found.get(kind, []))):
+            for number, kind in enumerate(wanted):
                 if time.monotonic() > until_s or len(found.get(kind, [])) >= given.times:
                     continue
-                found.setdefault(kind, []).append(measure(job, kind, lambda text: print(text, flush=True)))
+                if job is None:
+                    job = Supervised(Path(folder) / str(number))
+                    if not job.goes_on(0, WAIT_S):
+                        print("plain Spark did not start", (job.folder / "driver.log").read_text()[-2000:])
+                        return 1
+                after_s = measure(job, kind, _say)
+                if not job.goes_on(max(job.fed(), job.greatest()) + 6, WAIT_S):
+                    _say(f"{kind}: nothing comes out any more")
+                    job.stop()
+                    job, after_s = None, None
+                else:
+                    job.tidy()
+                found.setdefault(kind, []).append(after_s)
                 file.write_text(json.dumps(found, indent=1))
-                job.goes_on(max(job.fed(), job.greatest()) + 6, WAIT_S)
         finally:
-            job.stop()
+            if job is not None:
+                job.stop()
     print(f"written to {file}; Spark's own limits as in the campaign: {SETTINGS['spark.network.timeout']}")
     return 0
 
@@ -232,6 +251,10 @@ def _told(kind: str, times_s: list[float | None]) -> str:
     if kind.endswith("long") and median_s >= LONG_S:
         return f"not before it woke after {LONG_S:g} s (n={len(healed)})"
     return f"{median_s:.1f} s (n={len(healed)} of {len(times_s)})"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def _free_port() -> int:

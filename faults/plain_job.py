@@ -21,6 +21,8 @@ def main() -> None:
         **size,
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
+        # By hand, files would lie in one folder. These lie in many: no reason to list them by a job of tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
