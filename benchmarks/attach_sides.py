@@ -52,6 +52,8 @@ INTERVAL_S = 2.0
 ASKED_S = 0.005
 """How long the service that `asking` asks takes for a line: 0.4 of a slot at 1×, 1.6 at 4×, and what a batch
 costs besides. (With 8 ms two executors did 1× and four 4×, so there was little to save.)"""
+BEHIND_S = 2.0
+"""A job that has so much of its load before it keeps up with it."""
 LOADS = {
     "square": ((80, 60.0), (320, 60.0), (80, 90.0)),
     "pyramid": (
@@ -188,7 +190,7 @@ def _run(job: str, load: str, name: str, cluster: LocalCluster) -> Side:
             )  # fmt: skip
             query = JOBS[job].start(spark, str(folder / "lines"), str(folder / "checkpoint"))
             rows = demo.Rows(query)
-            _begin(feeder, rows)
+            _begin(feeder, rows, LOADS[load][0][0])
             executor_s, rescales, before = 0.0, 0, len(control.executors())
             since_s, last_s = time.time(), time.monotonic()
             for lines_per_s, seconds in LOADS[load]:
@@ -215,13 +217,12 @@ def _run(job: str, load: str, name: str, cluster: LocalCluster) -> Side:
         return Side(executor_s / 60, kept, rescales, feeder.written, lines_out)
 
 
-def _begin(feeder: demo.Feeder, rows: demo.Rows) -> None:
-    """Have a few lines counted: Spark compiles and starts Python, and nothing waits for that any more."""
-    feeder.lines_per_s = 20
+def _begin(feeder: demo.Feeder, rows: demo.Rows, lines_per_s: int) -> None:
+    """Let the load be there as it is at first, until what waited for Spark's start is worked off."""
+    feeder.lines_per_s = lines_per_s
     feeder.start()
-    wait_until(lambda: feeder.written > 0, 30)
-    feeder.lines_per_s = 0
-    wait_until(lambda: rows.read() >= feeder.written, 240)
+    wait_until(lambda: rows.read() > 0, 240)
+    wait_until(lambda: rows.read() >= feeder.written - BEHIND_S * lines_per_s, 240)
 
 
 def _session(name: str, master: str) -> Any:

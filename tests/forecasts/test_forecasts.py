@@ -33,6 +33,20 @@ def test_a_bin_is_closed_once_measurements_fill_it():
     assert load.newest_per_s[0] == pytest.approx(4.0)
 
 
+def test_that_nothing_came_before_the_first_record_is_not_how_a_load_moves():
+    record = LoadRecord(15.0)
+    for number in range(1, 11):
+        record.add(measured(15.0 * number, arrived=0, done=0), 1.0)
+    assert len(record.load()) == 10, "a source that is empty is known to be"
+    for number in range(11, 51):
+        record.add(measured(15.0 * number), 1.0)
+    assert record.load().rate_per_s.tolist() == [2.0] * 40
+    assert outlook_of(record.load(), 2).quantile(0.99, 1) == pytest.approx(2.0)
+    record.add(measured(15.0 * 51, arrived=0, done=0), 1.0)
+    record.add(measured(15.0 * 52), 1.0)
+    assert record.load().rate_per_s.tolist() == [*[2.0] * 40, 0.0, 2.0], "once it has begun, a pause is one"
+
+
 def test_a_long_measurement_fills_several_bins():
     record = LoadRecord(60.0)
     record.add(measured(180.0, interval_s=180.0, arrived=360, done=360, on_time=330), 1.0)

@@ -142,6 +142,38 @@ def test_rows_that_were_counted_twice_are_no_arrivals(tmp_path: Path) -> None:
     assert (files.count(), files.came) == ((40, 0), 0), "what waits is 40 still, and nothing came"
 
 
+def test_files_that_come_at_a_steady_pace_are_a_steady_load_whenever_one_looks(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    files = WaitingFiles(data, tmp_path / "log")
+
+    def write(*halves_of_a_second: int) -> None:
+        for half in halves_of_a_second:
+            (data / str(half)).write_text("a line\n" * 40)
+            os.utime(data / str(half), (100 + half / 2, 100 + half / 2))
+
+    write(1, 2, 3, 4)
+    files.count()
+    for came in ((5, 6, 7), (8, 9, 10, 11, 12), (13, 14, 15, 16)):
+        write(*came)
+        files.count(2.0)
+        assert files.came == 160, "three or five of them, but eighty lines a second"
+
+
+def test_files_that_come_seldom_come_at_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    files = WaitingFiles(data, tmp_path / "log")
+    (data / "0").write_text("a line\n" * 40)
+    os.utime(data / "0", (100, 100))
+    files.count()
+    for second in (160, 220):
+        (data / str(second)).write_text("a line\n" * 40)
+        os.utime(data / str(second), (second, second))
+        files.count(10.0)
+        assert files.came == 40, "no less is there because none came for a minute"
+
+
 def test_lines_of_text_are_counted_before_the_first_batch_is_done(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     data.mkdir()

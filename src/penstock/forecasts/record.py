@@ -70,10 +70,16 @@ class LoadRecord:
         self._season: Season | None = None
         self._season_due_s = -math.inf
         self._span_s = self._arrived = self._done = self._late = 0.0
+        self._begun = False
+        """Whether a record ever came."""
 
     def add(self, measurement: Measurement, slo_s: float) -> None:
         """Take in one measurement; a bin is closed once measurements fill it."""
         self._bridge(measurement.at_s - measurement.interval_s)
+        if measurement.arrived and not self._begun:
+            # That nothing came before the first record is not how this load moves.
+            self._begun, self._begin = True, self._end
+            self._span_s = 0.0
         self._add_coarse(measurement)
         self._span_s += measurement.interval_s
         self._arrived += measurement.arrived

@@ -64,15 +64,18 @@ class Backlogs:
         self._files = {key: files for key, files in self._files.items() if key[0] in kept}
         self._sourced &= kept
 
-    def counted(self, allowed_s: Mapping[str, float]) -> dict[str, Waiting]:
-        """What waits for each query; `allowed_s` says how long a batch of each may take."""
-        return {name: self._count(name, allowed_s[name]) for name in allowed_s}
+    def counted(self, allowed_s: Mapping[str, float], interval_s: float | None = None) -> dict[str, Waiting]:
+        """What waits for each query; `allowed_s` says how long a batch of each may take.
 
-    def _count(self, name: str, allowed_s: float) -> Waiting:
+        `interval_s` is the time since this was last asked for.
+        """
+        return {name: self._count(name, allowed_s[name], interval_s) for name in allowed_s}
+
+    def _count(self, name: str, allowed_s: float, interval_s: float | None) -> Waiting:
         records = in_service = came = 0
         told_by: list[str] = []
         for (query, _), files in self._files.items():
-            found = files.count() if query == name else None
+            found = files.count(interval_s) if query == name else None
             if found is not None:
                 records, in_service, came = records + found[0], in_service + found[1], came + files.came
                 told_by.append("files")

@@ -152,7 +152,8 @@ class SessionMeter:
         busy_s, readings = self._readings(executors, usage, now_s)
         previous_s, self._last_s = self._last_s, now_s
         before, there_before = self._waiting_of, self._waiting + self._in_service
-        waiting, in_service = self._count_waiting(batches)
+        interval_s = None if previous_s is None else now_s - previous_s
+        waiting, in_service = self._count_waiting(batches, interval_s)
         self._waiting, self._in_service = waiting, in_service
         left_behind = self._left_behind(batches, now_s)
         self._note_details(batches, queries, executors)
@@ -245,7 +246,7 @@ class SessionMeter:
         self._before = {executor.id: executor for executor in executors}
         return busy_s, tuple(readings)
 
-    def _count_waiting(self, batches: Sequence[Batch]) -> tuple[int, int]:
+    def _count_waiting(self, batches: Sequence[Batch], interval_s: float | None) -> tuple[int, int]:
         """Records that wait, and records in the running batch as far as the source tells."""
         if self._waiting_known is not None:
             known = self._waiting_known(batches)
@@ -257,7 +258,8 @@ class SessionMeter:
             {
                 name: trigger.seconds or self._goals.of(self.book.key(name)).slo_s
                 for name, trigger in self._triggers.items()
-            }
+            },
+            interval_s,
         )
         counts = self._waiting_of.values()
         return sum(there.records for there in counts), sum(there.in_service for there in counts)

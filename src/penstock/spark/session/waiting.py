@@ -92,6 +92,10 @@ def _numbers(offset: Any) -> dict[str, int] | None:
     return found
 
 
+MOST_OFF = 1.5
+"""So many times the time between two files an interval may be off, because one came just before or after."""
+
+
 class WaitingFiles:
     """Counts records in files a file source has not taken yet, in local folders.
 
@@ -114,6 +118,7 @@ class WaitingFiles:
         self._done = _Amount()
         self._there: _Amount | None = None
         """All that there was at the last count, what was done included."""
+        self._newest_ms = -1
         self.came = 0
         """Records that came between the last count and the one before, in files: what was done is in it."""
 
@@ -129,14 +134,14 @@ class WaitingFiles:
         if rows and done.bytes:
             self._per_byte.append(rows / done.bytes)
 
-    def count(self) -> tuple[int, int] | None:
+    def count(self, interval_s: float | None = None) -> tuple[int, int] | None:
         """Records in files not yet taken, and in files taken by the running batch.
 
-        None where the folder cannot be read here.
+        None where the folder cannot be read here. `interval_s` is the time since the last count.
         """
         try:
             self._read_log()
-            waiting, sample = self._look()
+            waiting, sample, newest_ms = self._look()
         except OSError:
             return None
         if not self._per_byte and self._guess is None and sample is not None:
@@ -144,13 +149,19 @@ class WaitingFiles:
         running = _Amount(sum(map(sum, self._unfinished.values())), sum(map(len, self._unfinished.values())))
         found = self._records(waiting), self._records(running)
         before, self._there = self._there, self._done + waiting + running
-        self.came = sum(found) if before is None else max(0, self._records(self._there - before))
+        last_ms, self._newest_ms = self._newest_ms, max(self._newest_ms, newest_ms)
+        if before is None:
+            self.came = sum(found)
+        else:
+            came = self._there - before
+            span_s = (self._newest_ms - last_ms) / 1000 if last_ms >= 0 else 0.0
+            self.came = round(max(0, self._records(came)) * _paced(came.files, span_s, interval_s))
         return found
 
-    def _look(self) -> tuple[_Amount, str | None]:
-        """What is in files that were not taken yet, and one of them."""
+    def _look(self) -> tuple[_Amount, str | None, int]:
+        """What is in files that were not taken yet, one of them, and when the newest was written."""
         size = files = 0
-        sample = None
+        sample, newest_ms = None, self._taken_ms
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name.startswith((".", "_")) or not entry.is_file():
@@ -162,8 +173,8 @@ class WaitingFiles:
                 ):
                     size += status.st_size
                     files += 1
-                    sample = entry.path
-        return _Amount(size, files), sample
+                    sample, newest_ms = entry.path, max(newest_ms, modified_ms)
+        return _Amount(size, files), sample, newest_ms
 
     def _records(self, amount: _Amount) -> int:
         # The median: a batch whose tasks ran twice counts its rows twice, and is one of several.
@@ -204,6 +215,18 @@ class _Amount:
 
     def __sub__(self, other: _Amount) -> _Amount:
         return _Amount(self.bytes - other.bytes, self.files - other.files)
+
+
+def _paced(files: int, span_s: float, interval_s: float | None) -> float:
+    """How many times what came in files came in an interval, by the times of the files themselves.
+
+    Files that come four times in an interval are three or five in some of them: their records came
+    in the time between the newest one and the one that was the newest before, which is then shorter
+    or longer than the interval. Files that come less often than once an interval are left as they are.
+    """
+    if interval_s is None or files < 1 or not 0.0 < span_s <= files * interval_s:
+        return 1.0
+    return interval_s / span_s if abs(span_s - interval_s) <= MOST_OFF * span_s / files else 1.0
 
 
 def _lines_per_byte(path: str) -> float | None:
