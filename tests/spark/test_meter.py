@@ -14,7 +14,7 @@ import pytest
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import Executor, ExecutorControl
 from penstock.spark.session.goals import Goals
-from penstock.spark.session.meter import MeterState, SessionMeter
+from penstock.spark.session.meter import ENDED_S, MeterState, SessionMeter
 from penstock.spark.session.progress import SourceProgress, parse_progress
 from penstock.spark.session.readings import busy_ratio, size_mib
 from penstock.spark.session.waiting import WaitingFiles, offsets_behind
@@ -290,6 +290,10 @@ def test_a_sessions_queries_are_measured(spark: Any, tmp_path: Path) -> None:
     assert meter.measure(time.time()) is None, "no query runs any more"
     assert meter.state is MeterState.ENDED
     assert meter.details.queries == ()
+    later = meter.measure(time.time() + ENDED_S + 1.0)
+    assert later is not None, "executors that nobody needs are given back"
+    assert (later.arrived, later.processed, later.waiting) == (0, 0, 0)
+    assert later.service_s == last.service_s
 
     again = (
         spark.readStream.text(str(lines))

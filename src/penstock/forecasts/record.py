@@ -129,7 +129,7 @@ class LoadRecord:
         self._span_s = self._arrived = self._done = self._late = 0.0
         self._coarse_span_s = self._coarse_arrived = 0.0
         if missed > SHORT_GAP:
-            self._begin = self._end
+            self._begin, self._begun = self._end, False
             return
         rate, newest = self._rows[:2, self._end - 1]
         for _ in range(missed):

@@ -37,6 +37,10 @@ LONGEST_BATCH = 0.4
 """Batches may take this share of the SLO: a record waits for one, is in the next, and some time is left."""
 
 
+ENDED_S = 120.0
+"""So long after its last query ended a session is taken to have no load: it needs no more than the least."""
+
+
 class MeterState(enum.Enum):
     """Whether a session has anything to measure."""
 
@@ -110,6 +114,8 @@ class SessionMeter:
         """When records of queries whose sources tell what waits came."""
         self._before: dict[str, Executor] = {}
         self._slots = 0
+        self._ran_s: float | None = None
+        """When a query last ran."""
         heap_mib = size_mib(setting(spark, "spark.executor.memory", "1g"))
         self._processes = ExecutorProcesses(
             # Spark's own allowance for what is outside the heap: a tenth, at least 384 MiB.
@@ -142,7 +148,10 @@ class SessionMeter:
             self.state = MeterState.ENDED
 
     def measure(self, now_s: float) -> Measurement | None:
-        """What happened since the last call; None the first time and where no query ran (see `state`)."""
+        """What happened since the last call; None the first time and where no query ran (see `state`).
+
+        A session whose queries have all ended has no load after a while.
+        """
         self.poll()
         queries = tuple(known.name or known.id for known in self._progress.running().values())
         batches, self._batches = self._batches, []
@@ -162,7 +171,8 @@ class SessionMeter:
             full = [batch for batch in batches if batch.rows]
             self._previous.update({batch.query: batch for batch in full})
             self._beginnings.finish(full, 0)
-            return None
+            return self._nothing(now_s, previous_s, readings)
+        self._ran_s = now_s
         processed = sum(batch.rows for batch in batches)
         emitted = [batch.rows_out for batch in batches if batch.rows_out is not None]
         arrived = self._arrived(batches, before, processed + waiting + in_service - there_before)
@@ -209,6 +219,19 @@ class SessionMeter:
             on_time=self._on_time(batches, points),
             beginning=beginning,
         )
+
+    def _nothing(
+        self, now_s: float, previous_s: float | None, readings: tuple[InstanceReading, ...]
+    ) -> Measurement | None:
+        """No load, once every query ended long enough ago; before, a query may only be started again."""
+        if self.state is not MeterState.ENDED or self._ran_s is None or previous_s is None:
+            return None
+        if now_s - self._ran_s < ENDED_S or now_s <= previous_s:
+            return None
+        return Measurement(
+            self.unit, now_s, now_s - previous_s, arrived=0, processed=0,
+            service_s=self._service_s, readings=readings,
+        )  # fmt: skip
 
     def _longest_s(self, query: str) -> float:
         """How long a query's batches may take; 0 where nobody said what is wanted of it."""
