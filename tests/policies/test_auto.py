@@ -436,6 +436,25 @@ def test_an_instance_without_a_price_is_stopped_at_once():
     assert 10 <= len(stops) <= 18
 
 
+def test_a_session_whose_queries_have_all_ended_falls_to_the_least():
+    topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
+    free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))
+    topology = replace(topology, sites=(replace(topology.sites[0], flavours=(free,)),))
+    nothing = [
+        a_signal(arrived=0, processed=0, duration_s=None, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)
+    ]
+    view = replace(
+        a_view(topology, on={"h1": ["a"] * 4}, signals={"a": nothing}), loads={"a": a_load([0.0] * 5)}
+    )
+    stopped = 0
+    for _ in range(3):
+        stops = [a.instance for a in Auto().decide(view) if isinstance(a, StopInstance)]
+        stopped += len(stops)
+        left = {i: x for i, x in view.deployment.instances.items() if i not in stops}
+        view = replace(view, deployment=Deployment(view.deployment.hosts, left))
+    assert stopped == 3
+
+
 def test_nothing_is_given_back_until_what_was_asked_for_last_is_seen_to_serve():
     signals = {"a": [a_signal(arrived=30, processed=30, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)]}
     topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)

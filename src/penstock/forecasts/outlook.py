@@ -126,7 +126,7 @@ def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outl
     # Shares seen at a low load would make a high one grow without end.
     highest = max(float(load.rate_per_s.max()), float(newest[-1]))
     highest *= _beyond(rate, float(newest[-1]), floor, AHEAD[control])
-    np.minimum(np.maximum(found, floor, out=found), highest, out=found)
+    np.maximum(np.minimum(found, highest, out=found), floor, out=found)
     return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1), unheard)
 
 

@@ -333,6 +333,10 @@ def _ability(view: View, unit: str) -> Ability | None:
     recent = [s for s in window if s.at_s > since_s] or list(window[-4:])
     before = window[: len(window) - len(recent)]
     rate, *spent = _rate(recent, running, slots)
+    if rate is None and not any(s.measurement.processed for s in recent):
+        # Nothing is done because nothing comes: what an instance can do is what it could.
+        known = (true_rate_per_s(s, running, slots) for s in reversed(window))
+        rate = next((each for each in known if each is not None), None)
     if rate is None:
         return None
     # Over the whole window it is known better, unless it has changed.
