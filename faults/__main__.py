@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyspark
@@ -78,7 +79,10 @@ def main() -> int:
         for what, why in around.missing.items():
             _say(f"faults that need `{what}` are left out: {why}")
         while time.monotonic() < until_s:
-            left = {c: still_to_do(drawn(share, given.seed, c, given.only), rounds[c]) for c in channels}
+            left = {
+                c: still_to_do(partial(drawn, seed=given.seed, channel=c, only=given.only), share, rounds[c])
+                for c in channels
+            }
             channel = max(left, key=lambda c: len(left[c]))
             if not left[channel]:
                 break

@@ -16,9 +16,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from faults.ground import BTU_S, PRICE, UNITS, Ground, make_clock
-from faults.kinds import KINDS, Kind, NotNowError
-from faults.outcomes import Outcome, Round
+from faults.kinds import KINDS, NARROW, WIDE, Kind, NotNowError
+from faults.outcomes import NOTHING_TOLD, Outcome, Round
 from faults.rounds import state_of_the_code
+from faults.telling import told_of
 from penstock.machine.processes import wait_until
 
 START_S = 480.0
@@ -44,7 +45,7 @@ def drawn(count: int, seed: int, channel: str, only: Sequence[str]) -> list[str]
 
 
 class Surroundings:
-    """What this machine allows: small disks, a faked clock, a network of its own."""
+    """What this machine allows: small disks, a faked clock, a network of its own, narrow or not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +53,12 @@ class Surroundings:
         self.clock = make_clock(folder)
         if isinstance(self.clock, str):
             self.missing["clock"] = self.clock
-        for what, problem in (("mount", _no_mount(folder)), ("cut", _no_network_of_its_own())):
+        lonely = _no_network_of_its_own()
+        for what, problem in (
+            ("mount", _no_mount(folder)),
+            ("cut", lonely),
+            ("delay", lonely or _no_queue()),
+        ):
             if problem is not None:
                 self.missing[what] = problem
 
@@ -85,6 +91,16 @@ def _no_mount(folder: Path) -> str | None:
 def _no_network_of_its_own() -> str | None:
     if os.environ.get("FAULTS_NETWORK") != "own":
         return "cutting connections needs a network of its own (superuser, `unshare`, `ip`)"
+    return None
+
+
+def _no_queue() -> str | None:
+    if shutil.which(NARROW[0]) is None:
+        return "delaying connections needs `tc`"
+    done = subprocess.run(NARROW, capture_output=True, text=True)
+    if done.returncode != 0:
+        return f"connections cannot be delayed: {done.stderr.strip()}"
+    subprocess.run(WIDE, check=True)
     return None
 
 
@@ -124,7 +140,7 @@ def run_round(
             outcome = _one_fault(len(found.outcomes) + 1, by_name[name], ground, rng, around)
             found.outcomes.append(outcome)
             say(_line(outcome))
-            if outcome.problem is not None and not outcome.problem.startswith("skipped"):
+            if outcome.problem is not None and not outcome.skipped:
                 break
         _end(ground, found)
     except Exception as error:
@@ -148,6 +164,8 @@ def _line(outcome: Outcome) -> str:
         told.append(f"whole after {outcome.whole_after_s:.1f} s")
     if outcome.noticed:
         told.append(f"noticed after {outcome.noticed_after_s:.1f} s: {outcome.noticed[:90]}")
+    elif not outcome.skipped:
+        told.append(NOTHING_TOLD)
     if outcome.problem:
         told.append(f"PROBLEM {outcome.problem}")
     return "; ".join(told)
@@ -173,7 +191,7 @@ def _one_fault(number: int, kind: Kind, ground: Ground, rng: random.Random, arou
     if kind.needs in around.missing:
         outcome.problem = f"skipped: {around.missing[kind.needs]}"
         return outcome
-    notice, life, before = ground.newest("notice"), ground.newest("life"), ground.roles()
+    notice, life, before = ground.newest("notice"), ground.newest("life"), _processes(ground)
     began_s, at_s = time.monotonic(), time.time()
     ground.results.look()
     already = max(ground.fed(), ground.results.greatest)
@@ -193,7 +211,10 @@ def _one_fault(number: int, kind: Kind, ground: Ground, rng: random.Random, arou
             outcome.processing_after_s = now_s - began_s
         wrong = ground.what_is_wrong()
         over = outcome.processing_after_s is not None and wrong is None and now_s - began_s > 2.0
-        over = over and (injected.refused is None or injected.refused.poll() is not None)
+        if injected.refused is not None and not outcome.noticed:
+            if (code := injected.refused.poll()) is not None:
+                outcome.noticed, outcome.noticed_after_s = f"refused with code {code}", now_s - began_s
+            over = over and code is not None
         healed = over and injected.until is not None and injected.until()
         if undone_s is None and (now_s - began_s >= injected.hold_s or healed):
             assert injected.undo is not None
@@ -220,22 +241,20 @@ def _one_fault(number: int, kind: Kind, ground: Ground, rng: random.Random, arou
         outcome.problem = f"the second start was not refused: {injected.refused.poll()}"
         if injected.refused.poll() is None:
             injected.refused.kill()
-    _told(outcome, ground, notice, life, at_s, before)
-    return outcome
-
-
-def _told(
-    outcome: Outcome, ground: Ground, notice: int, life: int, at_s: float, before: dict[str, int]
-) -> None:
-    """Enter who noticed the fault and what healed it, by the journal and the processes."""
-    news = ground.news_after(notice, life)
+    news = told_of(injected.about, ground.news_after(notice, life))
     if news:
         outcome.noticed = news[0][1].splitlines()[0][:160]
         outcome.noticed_after_s = max(0.0, news[0][0] - at_s)
-    after = ground.roles()
-    healed = [f"{role} anew" for role, pid in after.items() if before.get(role) != pid]
-    said = [text.splitlines()[0][:100] for _, text in news[1:3]]
-    outcome.healed = "; ".join([*healed, *said]) or "nothing had to be started anew"
+    anew = [role for role, pids in _processes(ground).items() if pids - before.get(role, set())]
+    by = [f"{role} anew" for role in anew] or ["nothing had to be started anew"]
+    outcome.healed = "; ".join([*by, *(text.splitlines()[0][:100] for _, text in news[1:3])])
+    return outcome
+
+
+def _processes(ground: Ground) -> dict[str, set[int]]:
+    """The processes of the run by what they are: what is another one afterwards was started anew."""
+    found = {role: {pid} for role, pid in ground.roles().items()}
+    return {**found, "executor": set(ground.executors())}
 
 
 def _end(ground: Ground, found: Round) -> None:

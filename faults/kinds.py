@@ -16,6 +16,7 @@ import psutil
 
 from faults.ground import SILENCE_S, UNITS, Ground
 from faults.proxy import between
+from faults.telling import EVERYTHING, host, unit
 from penstock.machine.processes import wait_until
 from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.unit.heartbeat import HEARTBEAT_S, TIMEOUT_S
@@ -26,6 +27,8 @@ class Injected:
     """A fault that was done."""
 
     text: str
+    about: tuple[str, ...]
+    """Whom it was done to, as `faults.telling` knows them."""
     hold_s: float = 0.0
     """How long it lasts by itself."""
     undo: Callable[[], None] | None = None
@@ -44,7 +47,7 @@ class Kind:
     do: Callable[[Ground, random.Random], Injected]
     channels: tuple[str, ...] = ("files", "kafka")
     needs: str = ""
-    """What the machine must allow: `mount`, `clock`, `cut`."""
+    """What the machine must allow: `mount`, `clock`, `cut`, `delay`."""
 
 
 class NotNowError(Exception):
@@ -58,46 +61,48 @@ LONG_S = 45.0
 ROLES = ("executor", "worker", "driver", "driver's Java", "master", "controller", "feeder", "broker")
 
 
-def _pid(ground: Ground, role: str, rng: random.Random) -> tuple[str, int]:
-    unit = rng.choice(UNITS)
-    host, worker = next(iter(sorted(ground.workers().items())), ("", None))
-    found: dict[str, tuple[str, Callable[[], int | None]]] = {
-        "executor": ("an executor", lambda: next(iter(rng.sample(ground.executors(), 1)), None)),
-        "worker": (f"the worker of {host}", lambda: worker),
-        "driver": (f"the driver of {unit}", lambda: ground.pid(unit)),
-        "driver's Java": (f"the Java of {unit}'s driver", lambda: ground.java_of(unit)),
-        "master": ("the master", lambda: ground.pid("master")),
-        "controller": ("the controller", lambda: ground.pid("controller")),
-        "feeder": ("the feeder", lambda: ground.pid("numbers")),
-        "broker": ("the broker", lambda: ground.pid("broker")),
+def _pid(ground: Ground, role: str, rng: random.Random) -> tuple[str, int, str]:
+    """The process of a role in words, its id, and whom a notice of it is about."""
+    name = rng.choice(UNITS)
+    place, worker = next(iter(sorted(ground.workers().items())), ("", None))
+    found: dict[str, tuple[str, Callable[[], int | None], str]] = {
+        "executor": ("an executor", lambda: next(iter(rng.sample(ground.executors(), 1)), None), "executor"),
+        "worker": (f"the worker of {place}", lambda: worker, host(place)),
+        "driver": (f"the driver of {name}", lambda: ground.pid(name), unit(name)),
+        "driver's Java": (f"the Java of {name}'s driver", lambda: ground.java_of(name), unit(name)),
+        "master": ("the master", lambda: ground.pid("master"), "master"),
+        "controller": ("the controller", lambda: ground.pid("controller"), "controller"),
+        "feeder": ("the feeder", lambda: ground.pid("numbers"), "feeder"),
+        "broker": ("the broker", lambda: ground.pid("broker"), "broker"),
     }
-    text, of = found[role]
+    text, of, about = found[role]
     with contextlib.suppress(ValueError):
         pid = of()
         if pid is not None:
-            return text, pid
+            return text, pid, about
     raise NotNowError(text)
 
 
 def _kill(role: str) -> Callable[[Ground, random.Random], Injected]:
     def do(ground: Ground, rng: random.Random) -> Injected:
-        text, pid = _pid(ground, role, rng)
+        text, pid, about = _pid(ground, role, rng)
         os.kill(pid, signal.SIGKILL)
-        return Injected(f"kill -9 of {text}")
+        return Injected(f"kill -9 of {text}", (about,))
 
     return do
 
 
 def _freeze(role: str, *, long: bool) -> Callable[[Ground, random.Random], Injected]:
     def do(ground: Ground, rng: random.Random) -> Injected:
-        text, pid = _pid(ground, role, rng)
-        who = psutil.Process(pid)
-        return _frozen([who], text, long=long)
+        text, pid, about = _pid(ground, role, rng)
+        return _frozen([psutil.Process(pid)], text, (about,), long=long)
 
     return do
 
 
-def _frozen(processes: Iterable[psutil.Process], text: str, *, long: bool) -> Injected:
+def _frozen(
+    processes: Iterable[psutil.Process], text: str, about: tuple[str, ...], *, long: bool
+) -> Injected:
     stopped = list(processes)
     for process in stopped:
         with contextlib.suppress(psutil.Error):
@@ -111,7 +116,7 @@ def _frozen(processes: Iterable[psutil.Process], text: str, *, long: bool) -> In
 
     how = "until it was replaced" if long else f"for {SHORT_S:g} s"
     replaced = (lambda: not any(_alive(process) for process in stopped)) if long else None
-    return Injected(f"SIGSTOP of {text} {how}", LONG_S if long else SHORT_S, wake, replaced)
+    return Injected(f"SIGSTOP of {text} {how}", about, LONG_S if long else SHORT_S, wake, replaced)
 
 
 def _alive(process: psutil.Process) -> bool:
@@ -121,7 +126,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def _freeze_all(ground: Ground, rng: random.Random) -> Injected:
-    return _frozen(ground.left(), "everything, as of a suspended machine,", long=False)
+    return _frozen(ground.left(), "everything, as of a suspended machine,", EVERYTHING, long=False)
 
 
 def _kill_run(ground: Ground, rng: random.Random) -> Injected:
@@ -129,12 +134,12 @@ def _kill_run(ground: Ground, rng: random.Random) -> Injected:
     ground.watcher.kill()
     ground.watcher.wait()
     ground.start()
-    return Injected("kill -9 of the run's first process, and the run started again")
+    return Injected("kill -9 of the run's first process, and the run started again", EVERYTHING)
 
 
 def _second_start(ground: Ground, rng: random.Random) -> Injected:
     second = ground.second_start()
-    return Injected("a second start on the same folder", refused=second)
+    return Injected("a second start on the same folder", (), refused=second)
 
 
 def _locked_journal(ground: Ground, rng: random.Random) -> Injected:
@@ -146,14 +151,15 @@ def _locked_journal(ground: Ground, rng: random.Random) -> Injected:
         connection.execute("ROLLBACK")
         connection.close()
 
-    return Injected(f"the journal locked for {hold_s:.0f} s", hold_s, unlock)
+    return Injected(f"the journal locked for {hold_s:.0f} s", ("journal",), hold_s, unlock)
 
 
 def _locked_journal_and_a_kill(ground: Ground, rng: random.Random) -> Injected:
+    text, pid, about = _pid(ground, rng.choice(("worker", "driver")), rng)
     injected = _locked_journal(ground, rng)
-    text, pid = _pid(ground, rng.choice(("worker", "driver")), rng)
     os.kill(pid, signal.SIGKILL)
     injected.text += f", and kill -9 of {text} meanwhile"
+    injected.about += (about,)
     return injected
 
 
@@ -172,9 +178,8 @@ def _full_disk(where: str) -> Callable[[Ground, random.Random], Injected]:
         hold_s = rng.uniform(4.0, 10.0)
         _fill(place / ".ballast")
         text = "run's folder" if where == "run" else "checkpoint of first"
-        return Injected(
-            f"no room on the disk of the {text} for {hold_s:.0f} s", hold_s, (place / ".ballast").unlink
-        )
+        told = f"no room on the disk of the {text} for {hold_s:.0f} s"
+        return Injected(told, ("disk",), hold_s, (place / ".ballast").unlink)
 
     return do
 
@@ -183,16 +188,16 @@ def _clock_step(ground: Ground, rng: random.Random) -> Injected:
     by_s = rng.choice((-3600.0, -60.0, -2.0, 2.0, 60.0, 3600.0, 86_400.0))
     hold_s = 8.0
     ground.step_clock(by_s)
-    return Injected(
-        f"the clock set by {by_s:+.0f} s for {hold_s:g} s", hold_s, lambda: ground.step_clock(0.0)
-    )
+    told = f"the clock set by {by_s:+.0f} s for {hold_s:g} s"
+    return Injected(told, ("clock",), hold_s, lambda: ground.step_clock(0.0))
 
 
 def _clock_step_and_a_kill(ground: Ground, rng: random.Random) -> Injected:
+    text, pid, about = _pid(ground, rng.choice(("controller", "feeder", "driver")), rng)
     injected = _clock_step(ground, rng)
-    text, pid = _pid(ground, rng.choice(("controller", "feeder", "driver")), rng)
     os.kill(pid, signal.SIGKILL)
     injected.text += f", and kill -9 of {text} meanwhile"
+    injected.about += (about,)
     injected.hold_s = 20.0
     return injected
 
@@ -204,7 +209,36 @@ def _cut(ground: Ground, rng: random.Random) -> Injected:
     def mend() -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
-    return Injected(f"every connection cut for {hold_s:.0f} s", hold_s, mend)
+    return Injected(f"every connection cut for {hold_s:.0f} s", EVERYTHING, hold_s, mend)
+
+
+NARROW = [
+    "tc",
+    "qdisc",
+    "add",
+    "dev",
+    "lo",
+    "root",
+    "tbf",
+    "rate",
+    "256kbit",
+    "burst",
+    "70kb",
+    "latency",
+    "2s",
+]
+"""What makes every connection late: 70 kB pass at once, then 32 kB a second, after a wait of up to 2 s."""
+WIDE = ["tc", "qdisc", "del", "dev", "lo", "root"]
+
+
+def _delayed(ground: Ground, rng: random.Random) -> Injected:
+    hold_s = rng.uniform(4.0, 10.0)
+    subprocess.run(NARROW, check=True)
+
+    def widen() -> None:
+        subprocess.run(WIDE, check=True)
+
+    return Injected(f"every connection delayed for {hold_s:.0f} s", EVERYTHING, hold_s, widen)
 
 
 def _heartbeats(how: str, hold_s: float) -> Callable[[Ground, random.Random], Injected]:
@@ -222,7 +256,7 @@ def _heartbeats(how: str, hold_s: float) -> Callable[[Ground, random.Random], In
         if not came:
             undo()
             raise NotNowError("heartbeat that could be kept back")
-        return Injected(f"heartbeats {how} for {hold_s:g} s", hold_s, undo)
+        return Injected(f"heartbeats {how} for {hold_s:g} s", ("heartbeats",), hold_s, undo)
 
     return do
 
@@ -236,12 +270,12 @@ def _newest(folder: Path) -> Path:
 
 def _torn_checkpoint(part: str) -> Callable[[Ground, random.Random], Injected]:
     def do(ground: Ground, rng: random.Random) -> Injected:
-        unit = rng.choice(UNITS)
-        folder = ground.folder / "units" / unit / "checkpoint" / part
+        name = rng.choice(UNITS)
+        folder = ground.folder / "units" / name / "checkpoint" / part
         if not folder.is_dir():
             raise NotNowError(str(folder))
-        text, pid = f"the driver of {unit}", ground.pid(unit)
-        java = ground.java_of(unit)
+        text, pid = f"the driver of {name}", ground.pid(name)
+        java = ground.java_of(name)
         for each in (pid, java):
             if each is None:
                 raise NotNowError(text)
@@ -256,13 +290,12 @@ def _torn_checkpoint(part: str) -> Callable[[Ground, random.Random], Injected]:
         with contextlib.suppress(psutil.Error):
             psutil.Process(int(java or 0)).wait(5)
         if part != "commits" and checkpoint.unfinished() is None:
-            return Injected(f"kill -9 of {text} (its batch had ended: nothing is torn)")
+            return Injected(f"kill -9 of {text} (its batch had ended: nothing is torn)", (unit(name),))
         file = _newest(folder)
         size = file.stat().st_size
         os.truncate(file, rng.choice((0, size // 2, max(0, size - 1))))
-        return Injected(
-            f"kill -9 of {text}, and {part}/{file.name} torn at {file.stat().st_size} of {size} bytes"
-        )
+        told = f"kill -9 of {text}, and {part}/{file.name} torn at {file.stat().st_size} of {size} bytes"
+        return Injected(told, (unit(name),))
 
     return do
 
@@ -270,24 +303,24 @@ def _torn_checkpoint(part: str) -> Callable[[Ground, random.Random], Injected]:
 def _torn_batch(ground: Ground, rng: random.Random) -> Injected:
     from penstock.channels.batches import last_batch
 
-    text, pid = _pid(ground, "feeder", rng)
+    text, pid, about = _pid(ground, "feeder", rng)
     os.kill(pid, signal.SIGKILL)
     folder = ground.folder / "sources" / "numbers"
     number = last_batch(folder / "first") + 1
     for half in (folder / f"_writing-{number:09d}", folder / "first" / f"_staged-{number:09d}"):
         half.mkdir(exist_ok=True)
         (half / "records.json").write_text('{"record_id": "numbers-0000')
-    return Injected(f"kill -9 of {text}, and batch {number} half written")
+    return Injected(f"kill -9 of {text}, and batch {number} half written", (about,))
 
 
 def _torn_file(name: str) -> Callable[[Ground, random.Random], Injected]:
     def do(ground: Ground, rng: random.Random) -> Injected:
-        text, pid = _pid(ground, "controller", rng)
+        text, pid, about = _pid(ground, "controller", rng)
         os.kill(pid, signal.SIGKILL)
         file = ground.folder / name
         size = file.stat().st_size
         os.truncate(file, size // 2)
-        return Injected(f"kill -9 of {text}, and {name} torn at {size // 2} of {size} bytes")
+        return Injected(f"kill -9 of {text}, and {name} torn at {size // 2} of {size} bytes", (about,))
 
     return do
 
@@ -313,6 +346,7 @@ KINDS = (
     Kind("clock step", _clock_step, needs="clock"),
     Kind("clock step and a kill", _clock_step_and_a_kill, needs="clock"),
     Kind("connections cut", _cut, needs="cut"),
+    Kind("connections delayed", _delayed, needs="delay"),
     Kind("heartbeats lost", _heartbeats("lost", 10.0)),
     Kind("heartbeats doubled", _heartbeats("doubled", 10.0)),
     Kind("heartbeats delayed", _heartbeats("delayed", 10.0)),

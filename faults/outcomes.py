@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+NOTHING_TOLD = "nothing was told"
+"""Of a fault that nobody had to hear of: it was over, or healed, before anything was amiss for long."""
+
 
 @dataclass
 class Outcome:
@@ -20,9 +23,15 @@ class Outcome:
     whole_after_s: float | None = None
     """Until everything was as before: processes, units, leases, journal."""
     noticed: str = ""
+    """What was told first of whom it was done to; empty where nothing was."""
     noticed_after_s: float | None = None
     healed: str = ""
     problem: str | None = None
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it was not done at all: the machine does not allow it, or its target was not there."""
+        return (self.problem or "").startswith("skipped")
 
 
 @dataclass
@@ -66,4 +75,4 @@ class Round:
     @property
     def unhealed(self) -> int:
         """Faults that the run did not get over."""
-        return sum(not (outcome.problem or "skipped").startswith("skipped") for outcome in self.outcomes)
+        return sum(outcome.problem is not None and not outcome.skipped for outcome in self.outcomes)

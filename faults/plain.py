@@ -40,9 +40,16 @@ KEPT_BATCHES = 1000
 ROLES = ("executor", "worker", "driver", "driver's Java", "master", "feeder")
 
 
+KINDS = (
+    *(f"kill {role}" for role in ROLES),
+    *(f"freeze {role} {how}" for how in ("short", "long") for role in ROLES),
+)
+
+
 def known(build: Path) -> dict[str, str]:
-    """The times of plain Spark measured on this machine, in words; nothing where it was not measured."""
-    return {kind: _told(kind, times_s) for kind, times_s in measured(build).items()}
+    """The times of plain Spark on this machine by kind, in words; those not measured are said to be."""
+    found = {kind: _told(kind, times_s) for kind, times_s in measured(build).items()}
+    return {**dict.fromkeys(KINDS, "not measured"), **found}
 
 
 def measured(build: Path) -> dict[str, list[float | None]]:
@@ -210,12 +217,12 @@ def main() -> int:
     given = parser.parse_args()
     exit_on_sigterm()
     until_s = time.monotonic() + 60 * given.minutes
-    kinds = [f"kill {role}" for role in ROLES]
-    kinds += [f"freeze {role} {how}" for how in ("short", "long") for role in ROLES]
     found = measured(given.build) if given.go_on else {}
     file = given.build / "faults" / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    wanted = sorted(kinds * given.times, key=lambda kind: len(found.get(kind, [])))
+    # What an earlier measurement said must not stand for this one, should it come to nothing.
+    file.write_text(json.dumps(found, indent=1))
+    wanted = sorted(KINDS * given.times, key=lambda kind: len(found.get(kind, [])))
     with tempfile.TemporaryDirectory(prefix="penstock-plain-") as folder:
         job: Supervised | None = None
         try:

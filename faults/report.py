@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults import plain
-from faults.outcomes import Outcome, Round
+from faults.outcomes import NOTHING_TOLD, Outcome, Round
 from penstock.report.figures import Figure
 
 
@@ -70,7 +70,7 @@ def figures(rounds: Sequence[Round], build: Path, aside: int = 0) -> list[Figure
 
 
 def _done(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    return [o for o in outcomes if not (o.problem or "").startswith("skipped")]
+    return [o for o in outcomes if not o.skipped]
 
 
 def write_page(rounds: Sequence[Round], found: Sequence[Figure], file: Path) -> None:
@@ -80,7 +80,8 @@ def write_page(rounds: Sequence[Round], found: Sequence[Figure], file: Path) -> 
         for o in one.outcomes:
             cells = (
                 f"{one.number}.{o.number}",
-                *(o.channel, o.kind, o.text, _s(o.held_s), o.noticed, _s(o.noticed_after_s)),
+                *(o.channel, o.kind, o.text, _s(o.held_s)),
+                *("" if o.skipped else o.noticed or NOTHING_TOLD, _s(o.noticed_after_s)),
                 *(_s(o.processing_after_s), _s(o.whole_after_s), o.healed, o.problem or ""),
             )
             rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
@@ -118,7 +119,7 @@ class OfKind:
     kind: str
     count: int
     noticed: str
-    """What was told first, most often; empty where nothing had to be told."""
+    """What was told first, most often, and how often anything was where not always."""
     noticed_after_s: float | None
     processing_after_s: float | None
     whole_after_s: float | None
@@ -136,7 +137,7 @@ def by_kind(outcomes: Sequence[Outcome]) -> list[OfKind]:
                 OfKind(
                     kind,
                     len(of_kind),
-                    _most_often(o.noticed for o in of_kind),
+                    _noticed([o.noticed for o in of_kind]),
                     _median(o.noticed_after_s for o in of_kind if o.noticed),
                     _median(o.processing_after_s for o in of_kind),
                     _median(o.whole_after_s for o in of_kind),
@@ -144,6 +145,13 @@ def by_kind(outcomes: Sequence[Outcome]) -> list[OfKind]:
                 )
             )
     return found
+
+
+def _noticed(words: Sequence[str]) -> str:
+    told = sum(map(bool, words))
+    if not told:
+        return NOTHING_TOLD
+    return _most_often(words) + ("" if told == len(words) else f" (told {told} times of {len(words)})")
 
 
 def _most_often(words: Iterable[str]) -> str:
@@ -163,7 +171,7 @@ def table(outcomes: Sequence[Outcome], beside: Mapping[str, str]) -> str:
         "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
     for k in by_kind(outcomes):
-        cells = (k.kind, k.count, k.noticed or "–", _s(k.noticed_after_s), _s(k.processing_after_s),
+        cells = (k.kind, k.count, k.noticed, _s(k.noticed_after_s), _s(k.processing_after_s),
                  _s(k.whole_after_s), k.healed, beside.get(k.kind, "–"))  # fmt: skip
         lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

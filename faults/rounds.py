@@ -7,20 +7,25 @@ import json
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from faults.outcomes import Outcome, Round
 
 
-def still_to_do(drawn: Sequence[str], rounds: Sequence[Round]) -> list[str]:
-    """What was drawn and not done yet, in its order."""
-    done = Counter(outcome.kind for found in rounds for outcome in found.outcomes)
+def still_to_do(drawn: Callable[[int], Sequence[str]], count: int, rounds: Sequence[Round]) -> list[str]:
+    """What was drawn and not tried yet, in its order; `drawn` gives the first so many kinds of the seed.
+
+    For each one that was skipped one more is drawn, and twice the count in all at the most.
+    """
+    outcomes = [outcome for found in rounds for outcome in found.outcomes]
+    skipped = sum(outcome.skipped for outcome in outcomes)
+    tried = Counter(outcome.kind for outcome in outcomes)
     left = []
-    for kind in drawn:
-        if done[kind]:
-            done[kind] -= 1
+    for kind in drawn(count + min(skipped, count)):
+        if tried[kind]:
+            tried[kind] -= 1
         else:
             left.append(kind)
     return left
