@@ -19,7 +19,7 @@ test ! -e $(VENV)/.failed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pins bench clusters kube clouds sites apart compatibility faults endurance format wheel clean chromium browser page pictures docs
+.PHONY: help run test fuzz lint pins bench clusters kube clouds sites apart compatibility faults endurance format wheel clean chromium browser page pictures docs
 
 help: ## show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ run: $(TO_RUN) ## the main job; ARGS="--policy threshold" and the like are passe
 
 test: lint chromium ## ruff, mypy and every test
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
+
+fuzz: $(STAMP) ## every odd input of the fuzzing suite, of which `make test` tries a part; ARGS="-k quantities"
+	@PENSTOCK_FUZZ=long $(BIN)/python -m pytest -n 2 tests/fuzz $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .

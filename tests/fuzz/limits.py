@@ -1,7 +1,7 @@
 """How long an input may take, and how many of them are tried.
 
-`make test` tries a part of the inputs. With `PENSTOCK_FUZZ=long` in the environment every target gets at
-least as many as the review that began this suite: 2,077 topologies, 1,970 quantities, 362 traces, 124 command
+`make test` tries a part of the inputs. In `make fuzz` (`PENSTOCK_FUZZ=long`) every target gets at least as
+many as the review that began this suite: 2,077 topologies, 1,970 quantities, 362 traces, 124 command
 lines and 21 answers of remote cost functions. Everything is seeded: the same number is the same input.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,81 @@ def test_odd_options_end_in_words_or_a_result(seed: int, tmp_path: Path) -> None
             words += ["--out", f"out-{number}", *([] if "--duration" in words else ["--duration", "2 min"])]
         with within(30.0):
             penstock(*words, folder=tmp_path, expect=(0, 1, 2))
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "run": (
+        ("--duration", "--filter", "--warm-start", "--conf", "--site", "--port", "--code"),
+        ("--policy", "no such"),
+    ),
+    "compare": (("--filters", "--btus", "--duration", "--workload", "--keep"), ("--policies", "no such")),
+    "replay": (
+        (
+            "--btu",
+            "--minimum",
+            "--increment",
+            "--prices",
+            "--flavours",
+            "--spot",
+            "--taken",
+            "--free",
+            "--slo",
+        ),
+        ("--policies", "no such"),
+    ),
+    "tune": (("--duration", "--seeds", "--topology"), ("--keep", "x")),
+    "metrics": (("--serve",), ("--serve", "x")),
+    "apply": (("--reason", "--revision"), ()),
+    "serve": (("--host", "--port", "--peer"), ()),
+    "attach": (("--slo", "--policy", "--max", "--min", "--interval", "--metrics"), ()),
+}
+"""Commands that go on for long or start something: their options, and last what none of them takes.
+
+Where nothing is last, the file or folder they get is none they can take."""
+ASKED = {
+    "explain": ("--at", "--unit", "--last"),
+    "bill": ("--by", "--format", "--topology", "--record"),
+}
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("journal")
+    penstock("simulate", FILE, "--duration", "2 min", "--out", folder / "run", folder=folder)
+    return folder / "run"
+
+
+def odd(random_: random.Random, options: Sequence[str]) -> list[str]:
+    """Some of these options with odd values."""
+    chosen = random_.sample(options, random_.randint(1, min(3, len(options))))
+    return [word for option in chosen for word in (option, random_.choice(VALUES))]
+
+
+@pytest.mark.parametrize("command", REFUSED)
+@pytest.mark.parametrize("seed", range(tried(2, 10)))
+def test_odd_options_start_nothing_that_is_refused(
+    command: str, seed: int, journal: Path, tmp_path: Path
+) -> None:
+    random_ = random.Random(f"{command}-{seed}")
+    for name, text in (("torn.yaml", "units: ["), ("empty", ""), ("runs", "")):
+        (tmp_path / name).write_text(text)
+    options, never = REFUSED[command]
+    good = FILE if command in ("run", "compare", "tune") else str(journal)
+    for _ in range(4):
+        wrong = random_.choice(("empty/no-such", "torn.yaml", "empty", "a\x00b"))
+        words = [command, *odd(random_, options), *never, good if never and random_.random() < 0.7 else wrong]
+        with within(30.0):
+            penstock(*words, *([FILE] if command == "apply" else []), folder=tmp_path, expect=(1, 2))
+    assert {path.name for path in tmp_path.iterdir()} == {"torn.yaml", "empty", "runs"}
+
+
+@pytest.mark.parametrize("seed", range(tried(2, 20)))
+def test_odd_questions_about_a_run_end_in_words_or_an_answer(
+    seed: int, journal: Path, tmp_path: Path
+) -> None:
+    random_ = random.Random(seed)
+    for _ in range(6):
+        command = random_.choice(tuple(ASKED))
+        target = random_.choice((str(journal), str(journal), "no-such"))
+        with within(30.0):
+            penstock(command, *odd(random_, ASKED[command]), target, folder=tmp_path, expect=(0, 1, 2))
