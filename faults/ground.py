@@ -308,16 +308,16 @@ class Ground:
         return []
 
     def news_after(self, notice: int, life: int) -> list[tuple[float, str]]:
-        """Notices and lost lives behind some numbers, as (time, words)."""
+        """Notices and lost lives behind some numbers, as (time, words); of one time as they came."""
         told = [
             (float(str(r[0])), str(r[1]))
-            for r in self.rows("SELECT at_s, text FROM notice WHERE id > ?", notice)
+            for r in self.rows("SELECT at_s, text FROM notice WHERE id > ? ORDER BY id", notice)
         ]
         lives = self.rows(
             "SELECT at_s, what, name, state FROM life WHERE id > ? AND state IN ('failed', 'down')", life
         )
         told += [(float(r[0]), f"{r[1]} {r[2]} is {r[3]}") for r in lives]  # type: ignore[arg-type]
-        return sorted(told)
+        return sorted(told, key=lambda news: news[0])
 
     def newest(self, table: str) -> int:
         """The number of a journal table's newest row."""

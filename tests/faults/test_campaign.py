@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from faults.campaign import drawn
+from faults.ground import Ground
 from faults.kinds import KINDS
 from faults.outcomes import Outcome, Round
 from faults.report import by_kind, figures, table, write_page
@@ -21,6 +22,7 @@ from faults.rounds import aside_of, load, save, set_aside, still_to_do
 from faults.telling import EVERYTHING, host, told_of, unit
 
 from faults import plain
+from penstock.controller.journal.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 NOTHING = "nothing was told$"
@@ -119,6 +121,20 @@ def test_what_is_told_of_others_is_not_taken_for_what_was_told_of_a_fault():
     assert when("heartbeats") == [14.0]
     assert when() == []
     assert when(*EVERYTHING) == [at_s for at_s, _ in news]
+
+
+def test_what_is_told_at_one_time_is_heard_in_the_order_it_was_told_in(tmp_path):
+    ground = Ground(tmp_path / "run", "files", "test-news")
+    try:
+        ground.folder.mkdir()
+        journal = Journal(ground.place.journal)
+        told = [(5.0, "host b failed: it died"), (5.0, "a-1 was lost with host b"), (9.0, "host b is back")]
+        for at_s, text in told:
+            journal.notice(at_s, text)
+        assert ground.news_after(0, 0) == told
+        assert ground.news_after(ground.newest("notice") - 1, 0) == told[2:]
+    finally:
+        ground.close()
 
 
 def test_a_page_and_a_table_say_where_nothing_was_told(tmp_path):
