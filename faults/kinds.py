@@ -261,7 +261,8 @@ def _heartbeats(how: str, hold_s: float) -> Callable[[Ground, random.Random], In
     return do
 
 
-def _newest(folder: Path) -> Path:
+def newest(folder: Path) -> Path:
+    """The newest entry of a log of Spark's."""
     files = [f for f in folder.iterdir() if f.name.removesuffix(".compact").isdigit()]
     if not files:
         raise NotNowError(str(folder))
@@ -291,7 +292,7 @@ def _torn_checkpoint(part: str) -> Callable[[Ground, random.Random], Injected]:
             psutil.Process(int(java or 0)).wait(5)
         if part != "commits" and checkpoint.unfinished() is None:
             return Injected(f"kill -9 of {text} (its batch had ended: nothing is torn)", (unit(name),))
-        file = _newest(folder)
+        file = newest(folder)
         size = file.stat().st_size
         os.truncate(file, rng.choice((0, size // 2, max(0, size - 1))))
         told = f"kill -9 of {text}, and {part}/{file.name} torn at {file.stat().st_size} of {size} bytes"

@@ -26,10 +26,10 @@ from pathlib import Path
 import psutil
 
 from faults.ground import HERE, RATE_PER_S, SETTINGS
-from faults.kinds import LONG_S, SHORT_S
+from faults.kinds import LONG_S, SHORT_S, newest
 from penstock.channels.batches import batches_in, last_batch
 from penstock.machine.processes import exit_on_sigterm, wait_until
-from penstock.spark.checkpoints import SinkLog
+from penstock.spark.checkpoints import Checkpoint, SinkLog
 from penstock.spark.launching import spark_class, spark_environment, spark_java
 from penstock.spark.managers.standalone import MASTER_CLASS, WORKER_CLASS
 
@@ -43,6 +43,7 @@ ROLES = ("executor", "worker", "driver", "driver's Java", "master", "feeder")
 KINDS = (
     *(f"kill {role}" for role in ROLES),
     *(f"freeze {role} {how}" for how in ("short", "long") for role in ROLES),
+    "torn offsets",
 )
 
 
@@ -181,7 +182,7 @@ class Supervised:
 def measure(job: Supervised, kind: str, say: Callable[[str], None]) -> float | None:
     """Seconds from a fault to processing again; None where it did not within the limit."""
     word, _, rest = kind.partition(" ")
-    role = rest.removesuffix(" short").removesuffix(" long")
+    role = "driver's Java" if word == "torn" else rest.removesuffix(" short").removesuffix(" long")
     pid = job.pid(role)
     if pid is None:
         return None
@@ -190,6 +191,14 @@ def measure(job: Supervised, kind: str, say: Callable[[str], None]) -> float | N
     began_s = time.monotonic()
     if word == "kill":
         os.kill(pid, signal.SIGKILL)
+    elif word == "torn":
+        # In the midst of a batch, as a power cut would.
+        checkpoint = Checkpoint(job.folder / "checkpoint")
+        wait_until(lambda: checkpoint.unfinished() is not None, 10, poll_s=0.005)
+        process.kill()
+        process.wait(10)
+        file = newest(checkpoint.folder / rest)
+        os.truncate(file, file.stat().st_size // 2)
     else:
         process.suspend()
         hold_s = LONG_S if rest.endswith("long") else SHORT_S
