@@ -31,7 +31,7 @@ from penstock.monitoring.measurements import Measurement, Signal
 LEASE = Lease("c-h1", "c", "m", 15.0, 600.0, Decimal("0.016666666667"), 1, None, "EUR")
 SIGNAL = Signal(
     Measurement(
-        "a", 15.0, 15.0, 75, 70, 140, 5, 3, 0.25, 0.5, 0.75, 0.1, 1.01, 0.24, 1.5, 2.5,
+        "a", 15.0, 15.0, 75, 70, 140, 5, 3, 0.25, 0.5, 0.75, 0.1, 1.01, 0.24, 1.5, 2.5, on_time=66,
     ),
     0.51, 0.36, 0.02, 0.01, False,
 )  # fmt: skip
@@ -95,6 +95,7 @@ def test_everything_written_is_read_back_equal(tmp_path: Path, buffered: bool) -
         assert restored.lives == TICK.lives[:1]
         assert journal.recall("topology") == "name: x"
         assert restored.signals == (SIGNAL, UNKNOWN)
+        assert [measured.on_time for measured in journal.past(60.0, 60.0).recent] == [66, None]
         assert restored.intended == ACTIONS
         assert restored.actions == ()
         assert restored.budgets == {"a": 0.75}

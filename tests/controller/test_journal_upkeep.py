@@ -59,7 +59,7 @@ def test_the_journal_that_shipped_is_taken_up_and_the_change_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = a_shipped_journal(tmp_path)
-    told = "the journal's tables were brought from version 1 to 4"
+    told = "the journal's tables were brought from version 1 to 5"
     with caplog.at_level(logging.INFO, "penstock"), Journal(path, "r") as journal:
         restored = journal.restore(40)
         notices = [row["text"] for row in journal.rows("notice")]
@@ -126,7 +126,7 @@ def test_a_journal_of_a_newer_penstock_is_refused_untouched(tmp_path: Path) -> N
         connection.execute("UPDATE schema SET version = 99")
     connection.close()
     content = path.read_bytes()
-    with pytest.raises(JournalError, match=r"\.db.*version 4 or older, got version 99.*newer Penstock"):
+    with pytest.raises(JournalError, match=r"\.db.*version 5 or older, got version 99.*newer Penstock"):
         Journal(path, "r")
     assert path.read_bytes() == content
 
@@ -291,7 +291,7 @@ def a_long_journal(path: Path, ticks: int, calm_ticks: int = 0) -> None:
         INSERT INTO tick SELECT NULL, 'r', at_s, i % 4 = 0, 5, i, 2, 2, '0.5' FROM n;
         INSERT INTO observation SELECT NULL, 'r', at_s, unit, 15.0, 75, 70, 140, 5, 3, 0.25, 0.5, 0.75, 0.1,
             1.0, 0.25, 1.5, 2.5, 0.5, 0.4, 0.1, 0.1, 1, 2, 2,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM n, u;
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM n, u;
         INSERT INTO action SELECT NULL, 'r', at_s, iif(calm, 'Hold', 'StartInstance'), 'threshold', unit,
             iif(calm, unit, unit || '-' || i), 'calm: 5 waiting, 75 arrived, 70 done in the last 15 s',
             iif(calm, 'held', 'enacted'), NULL,

@@ -36,6 +36,12 @@ def test_records_by_name_are_summed_and_not_told_where_one_part_does_not_tell_th
     assert merged([first, Measurement("unit", 2.0, 1.0)], 2.0).arrived_from == ()
 
 
+def test_records_on_time_are_summed_and_not_told_where_one_part_does_not_tell_them() -> None:
+    first, second = (Measurement("a", at_s, 1.0, processed=9, on_time=7) for at_s in (1.0, 2.0))
+    assert merged([first, second], 2.0).on_time == 14
+    assert merged([Measurement("a", 1.0, 1.0, processed=9), second], 2.0).on_time is None
+
+
 def test_what_began_within_it_is_not_forgotten() -> None:
     first, second = Measurement("a", 1.0, 1.0, processed=10, beginning=True), Measurement("a", 2.0, 1.0)
     assert merged([first, second], 2.0).beginning

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.controller.journal.tables import BESIDE, FLOWS
+from penstock.controller.journal.tables import BESIDE, FLOWS, ON_TIME
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.leases import Charge, Lease
 from penstock.page import film as film_module
@@ -187,7 +187,7 @@ def test_a_journal_from_before_the_filters_other_side_is_shown_without_it(run: P
     old = tmp_path / "old"
     shutil.copytree(run, old)
     with sqlite3.connect(old / "journal.db") as journal:
-        for name in (*BESIDE, *FLOWS):
+        for name in (*BESIDE, *FLOWS, ON_TIME):
             journal.execute(f"alter table observation drop column {name}")
     journal.close()
     shown = Shown(old)

@@ -22,6 +22,7 @@ def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
             return None
         return float(sum(value * records for value, records in having) / weight)
 
+    on_time = [m.on_time for m in measurements if m.on_time is not None]
     return replace(
         last,
         at_s=now_s,
@@ -36,6 +37,7 @@ def merged(measurements: Sequence[Measurement], now_s: float) -> Measurement:
         latency_s=mean("latency_s"),
         latency_p95_s=mean("latency_p95_s"),
         readings=_mean_readings(measurements),
+        on_time=sum(on_time) if len(on_time) == len(measurements) else None,
         arrived_from=_summed([m.arrived_from for m in measurements]),
         emitted_by=_summed([m.emitted_by for m in measurements]),
         beginning=any(m.beginning for m in measurements),

@@ -19,12 +19,13 @@ from penstock.controller.journal.tables import (
     LEASES,
     METADATA,
     OBSERVATIONS,
+    ON_TIME,
     SCHEMA,
     TICKS,
 )
 from penstock.errors import JournalError
 
-VERSION = 4
+VERSION = 5
 """The version of the tables in `tables`."""
 _LOCK = 0x70656E73
 """A number of our own for PostgreSQL's advisory locks: one process at a time makes or changes tables."""
@@ -92,11 +93,16 @@ def _from_3(connection: sa.Connection) -> None:
     _add_columns(connection, FLOWS, "VARCHAR")
 
 
+def _from_4(connection: sa.Connection) -> None:
+    """Add how many records kept the SLO."""
+    _add_columns(connection, (ON_TIME,), "INTEGER")
+
+
 def _add_columns(connection: sa.Connection, names: Sequence[str], kind: str) -> None:
     present = {column["name"] for column in sa.inspect(connection).get_columns(OBSERVATIONS.name)}
     for name in (name for name in names if name not in present):
         connection.exec_driver_sql(f"ALTER TABLE {OBSERVATIONS.name} ADD COLUMN {name} {kind}")
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1, _from_2, _from_3)
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_from_1, _from_2, _from_3, _from_4)
 """How to come from version n to n + 1, in order. Tables that change later need their old form written out."""

@@ -19,7 +19,7 @@ EARLIER_LOADS = "loads of an earlier run"
 """The setting for what a run that started warm was told of its units' loads."""
 LOAD_COLUMNS = (
     "unit", "at_s", "interval_s", "arrived", "processed", "waiting", "duration_s", "duration_p95_s",
-    "duration_p99_s",
+    "duration_p99_s", "on_time",
 )  # fmt: skip
 
 

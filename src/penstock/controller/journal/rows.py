@@ -118,7 +118,7 @@ def observation_row(
         m.latency_s, m.latency_p95_s, signal.cpu_ratio, signal.memory_ratio, signal.cpu_std,
         signal.memory_std, signal.trusted, instances.get(m.unit, 0), running.get(m.unit, 0),
         signal.cpu_read_ratio, signal.memory_read_ratio, *_decided_on(signal),
-        _counted(m.arrived_from), _counted(m.emitted_by),
+        _counted(m.arrived_from), _counted(m.emitted_by), m.on_time,
     )  # fmt: skip
 
 
@@ -141,6 +141,7 @@ def _decided_on(signal: Signal) -> tuple[float | None, float | None, float | Non
 _MEASURED = (
     "unit", "at_s", "interval_s", "arrived", "processed", "emitted", "waiting", "in_service", "duration_s",
     "duration_p95_s", "duration_p99_s", "service_s", "arrival_cv", "service_cv", "latency_s", "latency_p95_s",
+    "on_time",
 )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ the policy decided on, where the row has what was measured. NULL where no filter
 FLOWS = ("arrived_from", "emitted_by")
 """Records of an observation by where they came from and what they left behind, as JSON; NULL where that is
 not known or one's alone."""
+ON_TIME = "on_time"
+"""Records of an observation that kept the SLO; NULL where they were not counted one by one."""
 TICKS = _table(
     "tick",
     sa.Column("decided", sa.Boolean, nullable=False),
@@ -58,6 +60,7 @@ OBSERVATIONS = _table(
     sa.Column("running", sa.Integer),
     *(sa.Column(name, sa.Float) for name in BESIDE),
     *(sa.Column(name, sa.String) for name in FLOWS),
+    sa.Column(ON_TIME, sa.Integer),
 )  # fmt: skip
 ACTIONS = _table(
     "action",
