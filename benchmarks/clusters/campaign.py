@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import ClusterError
 from penstock.machine.processes import ChildProcesses, log_tail, wait_until
@@ -24,6 +24,8 @@ from .stream import Job
 
 PATIENCE_S = 240.0
 """Far beyond what anything here takes, for machines that do much else at the same time."""
+BACK_S = 60.0
+"""After a node was lost, as many executors as before are to be there within this time."""
 
 
 class Cluster(Protocol):
@@ -46,13 +48,24 @@ class Cluster(Protocol):
         ...
 
 
+class Look(NamedTuple):
+    """What the job saw of itself at an instant."""
+
+    at_s: float
+    """Seconds since the feed began."""
+    factor: float
+    """On the load."""
+    executors: int
+    wanted: int | None = None
+    """Executors the policy wanted; None where that is not told."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a run of the job came to."""
 
     session_s: float = 0.0
-    executors: list[tuple[float, float, int]] = field(default_factory=list)
-    """(seconds since the feed began, factor on the load, executors)."""
+    looks: list[Look] = field(default_factory=list)
     last: int = 0
     """Executors when the feed ended, while the load was 1 x again."""
     killed: int | None = None
@@ -68,29 +81,51 @@ class Outcome:
 
     def most(self, factor: float) -> int:
         """Most executors while the load had this factor."""
-        return max((count for _, f, count in self.executors if f == factor), default=0)
+        return max((look.executors for look in self.looks if look.factor == factor), default=0)
 
     @property
     def first(self) -> int:
         """Executors as the feed began."""
-        return self.executors[0][2] if self.executors else 0
+        return self.looks[0].executors if self.looks else 0
+
+    @property
+    def held(self) -> int:
+        """Executors as the node was lost; of more than were wanted, those that were wanted."""
+        before = [look for look in self.looks if self.lost_s is not None and look.at_s <= self.lost_s]
+        return min(before[-1].executors, before[-1].wanted or before[-1].executors) if before else 0
 
     @property
     def back_s(self) -> float | None:
-        """How long after the node was lost as many executors were there again; None where they were not."""
-        if self.lost_s is None:
-            return None
-        held = max((count for at_s, _, count in self.executors if at_s <= self.lost_s), default=0)
-        after = [(at_s, count) for at_s, _, count in self.executors if at_s > self.lost_s]
-        missed = [at_s for at_s, count in after if count < held]
-        again = [at_s for at_s, count in after if missed and at_s > missed[0] and count >= held]
-        return again[0] - self.lost_s if again else None
+        """How long after the node was lost as many executors were there again; None where they were not.
+
+        Who wants fewer before that does not get as many back.
+        """
+        missed = False
+        for look in self._after_loss():
+            missed = missed or look.executors < self.held
+            if missed and look.executors >= self.held:
+                return look.at_s - (self.lost_s or 0.0)
+            if self._wants_fewer(look):
+                return None
+        return None
+
+    @property
+    def fewer_wanted_s(self) -> float | None:
+        """How long after the node was lost fewer executors were wanted than were held; None where never."""
+        found = (look.at_s - (self.lost_s or 0.0) for look in self._after_loss() if self._wants_fewer(look))
+        return next(found, None)
+
+    def _after_loss(self) -> list[Look]:
+        return [look for look in self.looks if self.lost_s is not None and look.at_s > self.lost_s]
+
+    def _wants_fewer(self, look: Look) -> bool:
+        return look.wanted is not None and look.wanted < self.held
 
     @property
     def executor_minutes(self) -> float:
         """Executors over time, until the end."""
-        pairs = zip(self.executors, self.executors[1:], strict=False)
-        return sum((after[0] - before[0]) * before[2] for before, after in pairs) / 60
+        pairs = zip(self.looks, self.looks[1:], strict=False)
+        return sum((after.at_s - before.at_s) * before.executors for before, after in pairs) / 60
 
 
 def run(cluster: Cluster, name: str, folder: Path, **options: Any) -> Outcome:
@@ -131,7 +166,9 @@ def _follow(cluster: Cluster, job: Job, outcome: Outcome, alive: Any, log: Path)
         if lines:
             began_s = lines[0]["at_s"]
             outcome.session_s = lines[0].get("session_s", 0.0)
-            outcome.executors = [(x["at_s"] - began_s, x["factor"], len(x["executors"])) for x in lines]
+            outcome.looks = [
+                Look(x["at_s"] - began_s, x["factor"], len(x["executors"]), x.get("wanted")) for x in lines
+            ]
             now = lines[-1]
             if now["factor"] > 1.0 and len(now["executors"]) >= 2:
                 if outcome.killed is None:
@@ -150,7 +187,7 @@ def _follow(cluster: Cluster, job: Job, outcome: Outcome, alive: Any, log: Path)
         time.sleep(0.5)
     raise ClusterError(
         f"the job on {job.master} did not come to its end: {total} records written, "
-        f"{sum(len(ids) for ids in _results(job))} came out, executors {outcome.executors[-3:]}"
+        f"{sum(len(ids) for ids in _results(job))} came out, last seen {outcome.looks[-3:]}"
     )
 
 
@@ -186,6 +223,17 @@ def _count(job: Job, outcome: Outcome) -> None:
     outcome.missing = len(set(range(outcome.written)) - set(ids))
 
 
+def replaced(cluster: str, outcome: Outcome) -> Figure:
+    """How soon a lost node's executors were replaced; no verdict where the policy wanted fewer before."""
+    name, bar = f"{cluster}: as many executors again after a lost node", f"<= {BACK_S:g} s"
+    back_s, fewer_s = outcome.back_s, outcome.fewer_wanted_s
+    if back_s is not None:
+        return Figure(name, back_s, bar, holds=back_s <= BACK_S, unit="s")
+    if fewer_s is not None and fewer_s <= BACK_S:
+        return Figure(name, f"fewer than {outcome.held} were wanted after {fewer_s:.0f} s", bar)
+    return Figure(name, "not before the end", bar, holds=False)
+
+
 def figures(cluster: str, outcome: Outcome, most: int) -> list[Figure]:
     """What a run shows, beside what it must."""
     peak, same = outcome.most(4.0), outcome.missing == 0 and outcome.doubled == 0
@@ -212,11 +260,7 @@ def figures(cluster: str, outcome: Outcome, most: int) -> list[Figure]:
             f"{cluster}: a node lost under load", outcome.lost or "none", "one",
             holds=outcome.lost is not None,
         ),
-        Figure(
-            f"{cluster}: as many executors again after a lost node",
-            "not before the end" if outcome.back_s is None else outcome.back_s,
-            unit="" if outcome.back_s is None else "s",
-        ),
+        replaced(cluster, outcome),
         Figure(f"{cluster}: executor minutes", outcome.executor_minutes),
         Figure(
             f"{cluster}: left behind", ", ".join(outcome.remains) or "nothing", "nothing",
