@@ -1,7 +1,7 @@
 """Clusters of somebody else's, in short: executors come, are replaced and go on YARN and on Kubernetes.
 
-`make clusters` does it under load, with a node lost, with the default policy, and with the quickstart, which
-is here too where it is asked for.
+The quickstart runs on a standalone master, and on YARN where that is asked for. `make clusters` does it all
+under load, with a node lost, and with the default policy.
 """
 
 from __future__ import annotations
@@ -132,13 +132,6 @@ def test_executors_come_are_replaced_and_go_no_id_is_lost_and_nothing_is_left(
     assert wait_until(lambda: cluster.remains() == [], 30), cluster.remains()
 
 
-at_length = pytest.mark.skipif(
-    "PENSTOCK_CLUSTERS" not in os.environ,
-    reason="takes minutes: set PENSTOCK_CLUSTERS=1, or use `make clusters`",
-)
-
-
-@at_length
 def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results(tmp_path: Path) -> None:
     ensure_archive()
     with StandaloneCluster(tmp_path / "theirs", workers=1) as cluster:
@@ -148,7 +141,10 @@ def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results
     assert sold.spent == expected(sold.records_in)
 
 
-@at_length
+@pytest.mark.skipif(
+    "PENSTOCK_CLUSTERS" not in os.environ,
+    reason="takes minutes: set PENSTOCK_CLUSTERS=1, or use `make clusters`",
+)
 def test_the_quickstart_on_yarn_gives_the_usual_results(tmp_path: Path) -> None:
     need_hadoop()
     with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
