@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from penstock.cli import doctor
 from penstock.cli.doctor import findings_here
 from penstock.runs.assembly import load
 from penstock.runs.run import require_runnable
-from penstock.spark.installation import too_old_to_run
+from penstock.spark.needs import CLASSES, lacking_to_run
 from tests.cli.test_commands import SMALLEST, penstock
 
 
@@ -78,18 +79,40 @@ def test_the_doctor_tells_of_a_repository_out_of_reach(
     assert "PENSTOCK_MAVEN" in maven.do
 
 
-def test_a_spark_that_is_too_old_for_runs_is_told_before_anything_starts(
+def a_spark(home: Path, classes: tuple[str, ...], method: str) -> Path:
+    """A Spark of a number, with these classes and this method of `StructType` in its Python half."""
+    for folder in (home / "jars", home / "python" / "pyspark" / "sql"):
+        folder.mkdir(parents=True)
+    for name in ("core", "sql"):
+        with zipfile.ZipFile(home / "jars" / f"spark-{name}_2.12-3.5.9.jar", "w") as jar:
+            for known in (*classes, "org.apache.spark.SparkConf"):
+                jar.writestr(known.replace(".", "/") + ".class", b"\xca\xfe\xba\xbe\x00\x00\x00\x34")
+    (home / "python" / "pyspark" / "sql" / "types.py").write_text(f"    def {method}(cls, ddl): ...\n")
+    return home
+
+
+def test_what_a_spark_lacks_for_runs_is_told_by_name_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     penstock("new", "first", folder=tmp_path)
-    (tmp_path / "spark" / "jars").mkdir(parents=True)
-    (tmp_path / "spark" / "jars" / "spark-core_2.12-3.5.9.jar").touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    said = penstock("run", "first.yaml", folder=tmp_path / "first", expect=1, own_process=True)
-    assert "needs Spark 4.1 or newer, and this is 3.5.9" in " ".join(said.split())
-    assert "`penstock.attach` works with Spark 3.5" in " ".join(said.split())
+    monkeypatch.setenv("SPARK_HOME", str(a_spark(tmp_path / "spark", CLASSES[:1], "fromJson")))
+    said = " ".join(
+        penstock("run", "first.yaml", folder=tmp_path / "first", expect=1, own_process=True).split()
+    )
+    assert f"this Spark, 3.5.9, does not have: {CLASSES[1]}, StructType.fromDDL." in said
+    assert CLASSES[0] not in said
+    assert "`penstock.attach` works without" in said
     assert not (tmp_path / "first" / "runs").exists()
-    assert too_old_to_run("4.1.4") is None
+    (spark,) = [finding for finding in findings_here(tmp_path) if finding.what == "Spark"]
+    assert "StructType.fromDDL" in spark.do
+
+
+def test_a_spark_that_has_what_runs_need_is_not_refused_for_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lacking_to_run() is None
+    monkeypatch.setenv("SPARK_HOME", str(a_spark(tmp_path / "spark", CLASSES, "fromDDL")))
+    assert lacking_to_run() is None
 
 
 def test_the_page_of_a_run_is_served_until_it_is_told_to_end(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from penstock.errors import PenstockError
 from penstock.machine.folders import cache_folder
 from penstock.machine.java import find_java
 from penstock.machine.processes import read_records
-from penstock.spark.installation import least_java_version, maven_repository, too_old_to_run
+from penstock.spark.installation import least_java_version, maven_repository
+from penstock.spark.needs import lacking_to_run
 
 GIB = 1024**3
 LEAST_MEMORY = 3 * GIB
@@ -100,10 +101,13 @@ def _java() -> Finding:
 def _spark() -> Finding:
     try:
         found = version("pyspark")
-        problem = too_old_to_run(found)
-        return Finding("Spark", found, problem is None, problem or "", needed=False)
     except PackageNotFoundError:
         return Finding("Spark", "pyspark is not installed", False, "pip install pyspark")
+    try:
+        problem = lacking_to_run()
+    except PenstockError as error:
+        problem = str(error)
+    return Finding("Spark", found, problem is None, problem or "", needed=False)
 
 
 def _cores() -> Finding:

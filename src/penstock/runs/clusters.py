@@ -22,11 +22,11 @@ from penstock.fleet.ports import Provider
 from penstock.providers.managed import HOST, ManagedProvider, managed_site
 from penstock.providers.registry import HERE, provider_parameters
 from penstock.runs.reach import own_address
-from penstock.spark.installation import spark_version, too_old_to_run
 from penstock.spark.managers.local_cluster import LocalCluster
 from penstock.spark.managers.manager import Manager
 from penstock.spark.managers.registry import make_manager, on_this_machine, storage_problem, wrong_masters
 from penstock.spark.managers.theirs import remote_storage, shared_folder
+from penstock.spark.needs import lacking_to_run
 from penstock.spark.unit.plan import UnitPlan, plan_unit
 from penstock.topology.model import Site, Topology
 
@@ -192,7 +192,7 @@ def not_runnable(
     """
     found = [message for _, _, message in wrong_masters(topology)]
     with contextlib.suppress(ClusterError):  # that there is no Spark at all is told by whoever needs it
-        found += filter(None, [too_old_to_run(spark_version())])
+        found += filter(None, [lacking_to_run()])
     for site in topology.sites if not found else ():
         if sites is not None and site.name not in sites:
             continue

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from penstock.errors import ClusterError
 
-LEAST_TO_RUN = (4, 1)
-"""The oldest Spark that a unit was seen to run on; jobs of one's own may have an older one."""
-
 
 def spark_home() -> Path:
     """Where Spark's scripts and jars are: SPARK_HOME where that is set, else inside the pyspark package."""
@@ -38,17 +35,6 @@ def spark_jars() -> list[Path]:
 def spark_version() -> str:
     """Spark's version, such as `4.3.0`, from the name of its core jar."""
     return _core_jar()[1]
-
-
-def too_old_to_run(version: str) -> str | None:
-    """Why units cannot run on a Spark of this version, in words; None where they can."""
-    if tuple(int(part) for part in version.split(".")[:2]) >= LEAST_TO_RUN:
-        return None
-    least = ".".join(map(str, LEAST_TO_RUN))
-    return (
-        f"`penstock run` needs Spark {least} or newer, and this is {version}: install it with "
-        f"`pip install 'pyspark>={least}'`. `penstock.attach` works with Spark 3.5 and newer"
-    )
 
 
 def scala_version() -> str:
