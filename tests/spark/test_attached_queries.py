@@ -15,9 +15,9 @@ import penstock
 from penstock.controller.status import QueryStatus
 from penstock.errors import ConfigurationError
 from penstock.machine.processes import wait_until
-from penstock.spark.session.backlog import Backlogs
+from penstock.spark.session.backlog import Backlogs, Waiting
 from penstock.spark.session.goals import Goal, Goals, read_goals
-from penstock.spark.session.progress import SourceProgress, parse_progress
+from penstock.spark.session.progress import Batch, SourceProgress, parse_progress
 from penstock.spark.session.waiting import offsets_behind
 
 
@@ -81,6 +81,52 @@ def test_where_no_source_tells_a_batch_is_behind_by_what_came_while_it_took_too_
         8,
         "source",
     )
+
+
+def planned(number: int, second: int, took_ms: int, **sources: tuple[int, int | None, int]) -> Batch:
+    """A batch of Kafka topics, of each: where it ended, what was newest as it was planned, rows.
+
+    A source that does not tell what is newest tells no offsets at all.
+    """
+    told = event(number, second, 0, took_ms)
+    told["sources"] = [
+        {"description": topic, "numInputRows": rows}
+        if newest is None
+        else {
+            "description": f"KafkaV2[Subscribe[{topic}]]", "numInputRows": rows,
+            "endOffset": {topic: {"0": end}}, "latestOffset": {topic: {"0": newest}},
+        }
+        for topic, (end, newest, rows) in sources.items()
+    ]  # fmt: skip
+    return parse_progress(told)
+
+
+def test_a_source_that_is_read_to_its_end_is_behind_by_what_came_while_a_batch_took_too_long() -> None:
+    backlogs = Backlogs()
+    backlogs.finish(planned(0, 0, 9000, orders=(100, 100, 100)))
+    assert backlogs.counted({"q": 2.0})["q"] == Waiting(0, 0, "offsets"), "how fast they come is not known"
+    backlogs.finish(planned(1, 10, 8000, orders=(600, 600, 500)))
+    # All that was there was taken; 50 a second came for six seconds more than a batch may take.
+    assert backlogs.counted({"q": 2.0})["q"] == Waiting(300, 0, "batch time")
+    assert backlogs.counted({"q": 8.0})["q"] == Waiting(0, 0, "offsets")
+
+
+def test_what_offsets_tell_counts_where_it_is_more_and_what_was_left_before_did_not_come_since() -> None:
+    backlogs = Backlogs()
+    backlogs.finish(planned(0, 0, 9000, orders=(100, 1100, 100)))
+    backlogs.finish(planned(1, 10, 8000, orders=(600, 1200, 500)))
+    assert backlogs.counted({"q": 2.0})["q"] == Waiting(600, 0, "offsets")
+    # The last of the backlog was read, and nothing came: nothing waits, although it took long.
+    backlogs.finish(planned(2, 20, 8000, orders=(1200, 1200, 600)))
+    assert backlogs.counted({"q": 2.0})["q"] == Waiting(0, 0, "offsets")
+
+
+def test_a_source_that_tells_nothing_counts_by_batch_time_beside_one_that_does() -> None:
+    backlogs = Backlogs()
+    backlogs.finish(planned(0, 0, 4000, orders=(100, 100, 100), socket=(0, None, 10)))
+    backlogs.finish(planned(1, 10, 8000, orders=(200, 1200, 100), socket=(0, None, 400)))
+    # A thousand by offsets; of the socket 40 a second, three seconds too long.
+    assert backlogs.counted({"q": 5.0})["q"] == Waiting(1120, 0, "offsets, batch time")
 
 
 class Heard(penstock.Listener):

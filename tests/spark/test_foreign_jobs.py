@@ -114,6 +114,43 @@ def test_an_example_on_kafka_runs_with_two_lines_more(
     assert "quick" in ran.output
 
 
+SLOW = """
+import sys, time
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("slow").getOrCreate()
+kafka = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "lines"}
+lines = spark.readStream.format("kafka").options(**kafka).load()
+
+def write(batch, number):
+    batch.count()
+    time.sleep(5)
+
+writer = lines.writeStream.foreachBatch(write).option("checkpointLocation", sys.argv[2])
+writer.start().awaitTermination()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_what_came_while_a_batch_of_all_there_is_took_too_long_waits(
+    on_kafka: tuple[str, dict[str, str]], tmp_path: Path
+) -> None:
+    address, settings = on_kafka
+    script, journal = tmp_path / "job" / "slow.py", tmp_path / "journal.db"
+    script.parent.mkdir()
+    script.write_text(SLOW)
+    told = [address, str(tmp_path / "checkpoint")]
+    # Ten lines a second come: more than the first two batches have.
+    ran = run(script, told, tmp_path, settings=settings, least=80)
+    assert ran.processed >= 80, ran.errors
+    with Journal(journal, run="slow") as record:
+        waiting = [row["waiting"] for row in record.rows("observation")]
+    # By offsets nothing would be left: a batch takes all there is as it begins. Of its five seconds, two are
+    # the SLO.
+    assert max(waiting) >= 10 * 2, waiting
+
+
 REAL_TIME = """
 import sys
 from pyspark.sql import SparkSession

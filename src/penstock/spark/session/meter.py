@@ -8,6 +8,7 @@ parts, offsets), task times, and the CPU and memory of executor processes that a
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -277,15 +278,16 @@ class SessionMeter:
             # Whoever knows of what waits has one query.
             self._waiting_of = {name: Waiting(known, told_by="channels") for name in self._triggers}
             return known, 0
-        self._waiting_of = self._backlogs.counted(
-            {
-                name: trigger.seconds or self._goals.of(self.book.key(name)).slo_s
-                for name, trigger in self._triggers.items()
-            },
-            interval_s,
-        )
+        allowed_s = {name: self._allowed_s(name) for name in self._triggers}
+        self._waiting_of = self._backlogs.counted(allowed_s, interval_s)
         counts = self._waiting_of.values()
         return sum(there.records for there in counts), sum(there.in_service for there in counts)
+
+    def _allowed_s(self, query: str) -> float:
+        """How long a query's batch may take before what came meanwhile counts as waiting."""
+        if query in self._real_time:
+            return math.inf  # it lasts as long as it was told to: that says nothing of what waits
+        return self._triggers[query].seconds or self._goals.of(self.book.key(query)).slo_s
 
     def _arrived(self, batches: Sequence[Batch], before: Mapping[str, Waiting], difference: int) -> int:
         """What came in: it was processed, is being processed, or waits.
@@ -314,7 +316,7 @@ class SessionMeter:
         """
         self._arrivals = {name: self._arrivals.get(name, Arrivals()) for name in self._waiting_of}
         for name, there in self._waiting_of.items():
-            if there.told_by == "files":
+            if there.told_by in ("files", "files, batch time"):
                 rows = sum(batch.rows for batch in batches if batch.query == name)
                 self._arrivals[name].look(now_s, rows + there.records + there.in_service)
         found = []
