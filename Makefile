@@ -60,7 +60,7 @@ format: $(STAMP) ## rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning,cells for a part, QUICK=1 for a look
+bench: $(STAMP) ## measure; ONLY=core,spark,attach,filters,budgets,policies,planning,cells,attach.memory for a part, QUICK=1 for a look
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 clusters: $(STAMP) ## existing standalone, YARN and Kubernetes; ONLY=standalone,yarn,kubernetes,hdfs,s3 for a part

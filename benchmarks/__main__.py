@@ -26,12 +26,13 @@ AREAS: dict[str, tuple[str, ...]] = {
     "cells": ("benchmarks.cells",),
     "attach.cost": ("benchmarks.attach",),
     "attach.sides": ("benchmarks.attach_sides",),
+    "attach.memory": ("benchmarks.attach_memory",),
     "spark.throughput": ("benchmarks.spark_units:throughput",),
     "spark.latency": ("benchmarks.spark_units:latency",),
     "spark.hops": ("benchmarks.spark_units:hops",),
 }
-"""Areas by name, with the modules that measure them; those with a dot are parts of others."""
-SHORTER = ("benchmarks.planning",)
+"""Areas by name, with the modules that measure them; with a dot, parts of others or what takes an hour."""
+SHORTER = ("benchmarks.planning", "benchmarks.attach_memory")
 """Modules that have a shorter form, for a look; its figures are no answer to the bars."""
 RESULT = Path("build") / "bench.json"
 
@@ -40,7 +41,7 @@ def main() -> int:
     """Measure the wanted areas; a figure that falls short is shown as such and fails nothing."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", default="", help="areas, separated by commas: " + ", ".join(AREAS))
-    parser.add_argument("--quick", action="store_true", help="the shorter form of: planning")
+    parser.add_argument("--quick", action="store_true", help="the shorter form of: planning, attach.memory")
     arguments = parser.parse_args()
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()]
     wanted = wanted or [name for name in AREAS if "." not in name]

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from benchmarks.attach_memory import JOURNAL, WHOLE_S, grown
 from benchmarks.attach_sides import Side, compared, kept_since
 
 from penstock.controller.journal import Journal, TickRecord
@@ -39,3 +40,17 @@ def test_how_lines_were_counted_is_said_and_two_ways_are_not_held_against_each_o
     assert not any("above dynamic" in name for name in names)
     both = compared("hill", {"attach": counted, "dynamic allocation": counted})
     assert [f.holds for f in both if "above dynamic" in f.name] == [True]
+
+
+@pytest.mark.parametrize(("spent_s", "holds"), [(WHOLE_S, [True, False]), (WHOLE_S / 2, [None, None])])
+def test_memory_is_flat_by_its_last_tenth_and_less_than_an_hour_is_no_answer(
+    spent_s: float, holds: list[bool | None]
+) -> None:
+    # What is there while everything starts does not count: the first tenth is left out.
+    samples = [{"flat": 900.0, "growing": 1.0, JOURNAL: 5.0}] * 2
+    samples += [{"flat": 100.0, "growing": 100.0 + n, JOURNAL: 5.0 * n} for n in range(1, 19)]
+    found = {figure.name: figure for figure in grown(samples, spent_s)}
+    ratios = [found[f"attached, {name}: last tenth to second"] for name in ("flat", "growing", JOURNAL)]
+    assert [figure.holds for figure in ratios[:2]] == holds
+    assert ratios[0].here == 1.0
+    assert (ratios[2].bar, ratios[2].holds) == (None, None), "the journal grows by design"
