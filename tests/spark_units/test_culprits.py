@@ -120,6 +120,51 @@ def test_many_records_that_fail_at_once_are_an_outage_unless_the_version_is_new(
 
 
 @pytest.mark.spark
+def test_small_micro_batches_that_fail_one_after_the_other_are_an_outage_too(spark, tmp_path, monkeypatch):
+    away = tmp_path / "away"
+    away.touch()
+    monkeypatch.setenv("PENSTOCK_TEST_AWAY", str(away))
+    topology, folders = one_operator("functions:calling", on_error="skip"), RunFolders(tmp_path)
+
+    def fails(query, skipped):
+        running = query.start()
+        with pytest.raises(Exception, match="503"):
+            running.processAllAvailable()
+        return decide(query, running.exception(), 0, skipped)
+
+    def passes(query):
+        running = query.start()
+        running.processAllAvailable()
+        running.stop()
+        query.stop_publishing()
+
+    told = []
+    for batch in range(3):
+        # Another driver each time: what it counts on is written down.
+        skipped = Skipped(folders.dead_letters("unit"))
+        query = UnitQuery(spark, topology, "unit", folders, skipped=skipped.ids())
+        put(tmp_path, range(3 * batch, 3 * batch + 3), batch_id=batch)
+        told.append(fails(query, skipped))
+        if batch < 2:
+            passes(query)
+    assert ["skipped 3 record(s)" in each for each in told] == [True, True, False], told
+    assert "9 records in a row fail in operator op: taken for an outage" in told[2]
+    assert "9 records in a row" in decide(query, RuntimeError("503"), 7, skipped), "for as long as it lasts"
+    with pytest.raises(OperatorError, match=r"9 records in a row .* in a version that is new"):
+        decide(query, RuntimeError("503"), 0, skipped, on_trial=True)
+    assert len(letters(tmp_path)) == 6
+
+    away.unlink()
+    passes(query)
+    assert ids(tmp_path) == [f"r{n:06d}" for n in (6, 7, 8)]
+
+    # It is over: a micro-batch of one bad record is not the next of that row.
+    away.touch()
+    put(tmp_path, [9], batch_id=3)
+    assert "skipped 1 record(s)" in fails(query, skipped)
+
+
+@pytest.mark.spark
 def test_an_operator_that_forgets_an_id_is_named_and_the_record_can_be_skipped(spark, tmp_path):
     topology = one_operator("functions:without_ids")
     put(tmp_path, range(12, 15))

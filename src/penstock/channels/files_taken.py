@@ -89,6 +89,11 @@ class FilesConsumption:
         """Nothing: what the query is done with is deleted."""
         return {}
 
+    def place(self, batch_id: int) -> str:
+        """The entry of the source's log at which a micro-batch ended."""
+        with self._lock:
+            return str(self._entry_of(batch_id) if self._found() else -1)
+
     def taken(self) -> int:
         """Records of every micro-batch the query has finished since its first start, each counted once.
 

@@ -92,6 +92,10 @@ class KafkaConsumption:
         with self._lock:
             return list(self._arrivals.get(batch_id, ()))
 
+    def place(self, batch_id: int) -> str:
+        """The end offsets of a micro-batch."""
+        return json.dumps(offset_of(self._topic, self._checkpoint, batch_id) or {}, sort_keys=True)
+
     def taken(self) -> int:
         """Records of every micro-batch finished since the query's first start."""
         end = offset_of(self._topic, self._checkpoint, self._checkpoint.finished())

@@ -109,6 +109,10 @@ class Consumption(Protocol):
         """When the records of a micro-batch arrived; empty for one that is long past."""
         ...
 
+    def place(self, batch_id: int) -> str:
+        """Up to where in the stream a micro-batch went: the same word for the same place."""
+        ...
+
     def taken(self) -> int:
         """Records of every micro-batch finished since the query's first start, each counted once."""
         ...

@@ -25,7 +25,8 @@ MOST_RECORDS = 100_000
 MOST_FAULTS = 50
 """Failing records named in one search; the rest is found at the next failure."""
 PROBES = 8
-"""Records of a micro-batch that are tried alone before any is blamed."""
+"""Records of a micro-batch that are tried alone before any is blamed; also how many in a row, of smaller
+micro-batches, may all be to blame."""
 OUTAGE_SHARE = 0.5
 """Where this share of the probes fails, or of a micro-batch larger than they are, it is an outage."""
 
@@ -52,6 +53,8 @@ class Culprits:
     faults: tuple[Fault, ...] = ()
     outage: str | None = None
     """How many fail at once, in words; None where it is not so."""
+    whole: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The inputs of which every record is to blame, and how many those are."""
 
 
 Choice = Callable[["DataFrame"], "DataFrame"]
@@ -83,7 +86,11 @@ def find_culprits(query: UnitQuery, batch_id: int) -> Culprits:
     total = sum(map(len, ids.values()))
     if total > PROBES and len(found) >= OUTAGE_SHARE * total:
         return Culprits(outage=f"{len(found)} of {total} records fail at once in operator {operator}")
-    return Culprits(tuple(found))
+    blamed = {(fault.given, fault.record_id) for fault in found}
+    whole = {
+        name: len(own) for name, own in ids.items() if own and all((name, each) in blamed for each in own)
+    }
+    return Culprits(tuple(found), whole=whole)
 
 
 class _Search:

@@ -2,8 +2,9 @@
 
 Spark reports a failed task, not a failed record. Records are looked for only where nothing outside (a disk,
 a broker, a host, a service that a function calls) explains the failure, and where many fail at once it is
-taken for an outage: good records must not become dead letters because something was away for a while. But in
-a version that was taken up a moment ago it is the version that fails: the one before takes its place.
+taken for an outage: good records must not become dead letters because something was away for a while. Where
+micro-batches are small, records that fail in a row are counted over several of them. But in a version that
+was taken up a moment ago it is the version that fails: the one before takes its place.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.machine.files import written
 from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.errors import cause_of
-from penstock.spark.unit.culprits import Culprits, Fault, find_culprits
+from penstock.spark.unit.culprits import PROBES, Culprits, Fault, find_culprits
 from penstock.spark.unit.query import UnitQuery
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Skipped:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file = folder / "skipped.jsonl"
+        self._row_file = folder / "in-a-row.json"
 
     def ids(self) -> set[tuple[str, str]]:
         """Every record left out so far, as (input, id); a line that a crash tore is passed over.
@@ -92,6 +95,23 @@ class Skipped:
             file.flush()
             os.fsync(file.fileno())
 
+    def in_a_row(self, given: str, places: Collection[str]) -> int:
+        """How many records of an input were left out in a row, the last of them at one of these places."""
+        records, until = self._rows().get(given, (0, ""))
+        return records if until in places else 0
+
+    def note_in_a_row(self, rows: Mapping[str, tuple[int, str]]) -> None:
+        """Write down by input how many records were left out in a row, and at which place the last was."""
+        if rows:
+            written(self._row_file, json.dumps({**self._rows(), **rows}), durable=True)
+
+    def _rows(self) -> dict[str, tuple[int, str]]:
+        try:
+            found = json.loads(self._row_file.read_text())
+            return {str(given): (int(row[0]), str(row[1])) for given, row in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError, IndexError):
+            return {}
+
 
 class Waiting:
     """What a unit waits for: said once for as long as it comes again and again."""
@@ -132,12 +152,15 @@ def decide(
         return f"something the unit needs is away: records wait until it is back ({cause})"
     batch_id = Checkpoint(query.checkpoint).unfinished()
     culprits = Culprits() if batch_id is None else find_culprits(query, batch_id)
-    if culprits.outage is not None and on_trial:
-        raise OperatorError(
-            f"unit {query.plan.unit}: {culprits.outage}, in a version that is new: {cause}"
-        ) from error
-    if culprits.outage is not None:
-        return f"{culprits.outage}: taken for an outage, records wait until it is over ({cause})"
+    rows = {} if batch_id is None else _rows(query, batch_id, culprits, skipped)
+    longest = max((records for records, _ in rows.values()), default=0)
+    outage = culprits.outage
+    if outage is None and longest > PROBES:
+        outage = f"{longest} records in a row fail in operator {culprits.faults[0].operator}"
+    if outage is not None and on_trial:
+        raise OperatorError(f"unit {query.plan.unit}: {outage}, in a version that is new: {cause}") from error
+    if outage is not None:
+        return f"{outage}: taken for an outage, records wait until it is over ({cause})"
     new = [fault for fault in culprits.faults if (fault.given, fault.record_id) not in query.skipped]
     if not new:
         if attempt >= RETRIES:
@@ -146,17 +169,36 @@ def decide(
                 f"blame: {cause}"
             ) from error
         return f"trying again after: {cause}"
-    return _about(query, new, error, attempt, skipped)
+    return _about(query, new, error, attempt, skipped, rows)
+
+
+def _rows(
+    query: UnitQuery, batch_id: int, culprits: Culprits, skipped: Skipped
+) -> dict[str, tuple[int, str]]:
+    """By input of which every record of a micro-batch is to blame: how many in a row, and up to where."""
+    if not culprits.whole:
+        return {}
+    begins, ends = query.places(batch_id - 1), query.places(batch_id)
+    return {
+        given: (skipped.in_a_row(given, (begins[given], ends[given])) + records, ends[given])
+        for given, records in culprits.whole.items()
+    }
 
 
 def _about(
-    query: UnitQuery, faults: Sequence[Fault], error: BaseException, attempt: int, skipped: Skipped
+    query: UnitQuery,
+    faults: Sequence[Fault],
+    error: BaseException,
+    attempt: int,
+    skipped: Skipped,
+    rows: Mapping[str, tuple[int, str]],
 ) -> str:
     """What to do about records that operators throw on, by each operator's own choice."""
     choices = {fault: query.topology.operator_by_name[fault.operator].on_error for fault in faults}
     stopping = [fault for fault, choice in choices.items() if choice != "skip"]
     if not stopping:
         skipped.add(faults)
+        skipped.note_in_a_row(rows)
         query.skipped |= {(fault.given, fault.record_id) for fault in faults}
         folder = query.folders.dead_letters(query.plan.unit)
         return f"skipped {len(faults)} record(s) into {folder}: {faults[0]}"

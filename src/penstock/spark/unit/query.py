@@ -319,6 +319,11 @@ class UnitQuery:
         self._look()
         return {name: consumption.backlog() for name, consumption in self._consumed().items()}
 
+    def places(self, batch_id: int) -> dict[str, str]:
+        """By input, up to where in its stream a micro-batch went: the same word for the same place."""
+        self._look()
+        return {name: consumption.place(batch_id) for name, consumption in self._consumed().items()}
+
     def note(self, batch: FinishedBatch) -> None:
         """Tell the channels of a finished micro-batch, each once and in order."""
         for consumption in self._consumed().values():
