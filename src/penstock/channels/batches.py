@@ -3,8 +3,9 @@
 A batch is written into a hidden folder and renamed into place, once for each folder that takes it (hard
 links, so the bytes lie there once). The rename is the commit: a batch written again after a crash finds
 its number taken and is dropped. That holds for one writer only, whose numbers grow; so a folder carries its
-writer's mark, and a second writer is refused. A folder may be handed over to another writer: its mark then
-says by how much that writer's numbers are shifted, so that they go on behind the last one. A batch's name
+writer's mark, and a second writer is refused; so is a writer that another attempt has taken the place of. A
+folder may be handed over to another writer: its mark then says by how much that writer's numbers are shifted,
+so that they go on behind the last one. A batch's name
 says how many records it has and from when they are, so measuring looks at no record.
 """
 
@@ -41,6 +42,17 @@ _SOURCE_TIME_TEXT = re.compile(rb'"source_time": ?"([^"]+)"')
 _LONGEST_LINE = 16_384
 """How much of a JSON file's two ends is looked at for the source times of its first and last record."""
 _PIECE_BYTES, _NEW_LINE = 2**18, ord("\n")
+
+
+class Writer(str):
+    """A writer's mark, and a fence it asks before anything it wrote becomes visible; it raises where not."""
+
+    fence: Callable[[], None]
+
+    def __new__(cls, mark: str, fence: Callable[[], None]) -> Writer:
+        made = super().__new__(cls, mark)
+        made.fence = fence
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +137,11 @@ def batches_in(folder: Path) -> list[BatchFolder]:
 def claim(folder: Path, writer: str) -> int:
     """Mark a folder as a writer's; by how much its numbers are shifted there.
 
-    ConfigurationError where the folder is another's, for numbers would clash.
+    ConfigurationError where the folder is another's, for numbers would clash; and what the writer's fence
+    raises, where it has one.
     """
+    if isinstance(writer, Writer):
+        writer.fence()
     mark, shift = folder / _MARK, 0
     try:
         owner, shift = _mark_of(folder)

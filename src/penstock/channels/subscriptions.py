@@ -196,9 +196,10 @@ def subscriptions(stream: Path) -> Iterator[Subscription]:
 def publish_to_subscribers(
     stream: Path | None, files: Sequence[Path], records: int, batch_id: int, writer: str
 ) -> None:
-    """Put a batch into the folder of everybody who subscribes to the stream in a folder. Never raises.
+    """Put a batch into the folder of everybody who subscribes to the stream in a folder.
 
-    A subscriber that leaves at this moment, or whose folder is another writer's, holds up nobody else.
+    A subscriber that leaves at this moment, or whose folder is another writer's, holds up nobody else. Raises
+    only what the writer's fence does.
     """
     for each in subscriptions(stream) if stream is not None else ():
         try:

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from penstock.errors import ClusterError
-from penstock.machine.files import PRIVATE, written
 from penstock.machine.processes import ChildProcesses, log_tail
 from penstock.spark.unit.driver import DRAINED, EXIT_USELESS
 from penstock.spark.unit.folders import RunFolders
@@ -15,8 +14,6 @@ from penstock.spark.unit.preparing import PREPARED
 
 NEXT = "+next"
 """Behind a unit's name: the process that is prepared to take it over."""
-ATTEMPT = "attempt"
-"""The file in a unit's folder that says which attempt its driver process is."""
 
 
 class Drivers:
@@ -46,7 +43,7 @@ class Drivers:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / DRAINED).unlink(missing_ok=True)
-            written(folder / ATTEMPT, str(attempt), mode=PRIVATE)
+            self._folders.note_attempt(unit, attempt)
         except OSError as error:
             raise ClusterError(f"unit {unit} cannot be started: {error}") from error
         if prepared and self._children.alive(unit + NEXT):
@@ -87,10 +84,7 @@ class Drivers:
 
     def attempt(self, unit: str) -> int:
         """Which attempt a unit's driver process is; 0 where there was none."""
-        try:
-            return int((self._folders.unit(unit) / ATTEMPT).read_text())
-        except (OSError, ValueError):
-            return 0
+        return self._folders.attempt(unit)
 
     def is_useless(self, unit: str) -> bool:
         """Whether a driver that left said that starting it again would not help."""

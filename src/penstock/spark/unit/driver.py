@@ -186,6 +186,9 @@ class UnitDriver:
 
     @property
     def _over(self) -> bool:
+        if self.folders.is_superseded(self.unit, self.specification.attempt) and not self._superseded:
+            LOG.error("another attempt at unit %s runs; this one ends", self.unit)
+            self._superseded = True
         return self._wanted.stop or self._superseded
 
     def run(self) -> int:
@@ -199,7 +202,7 @@ class UnitDriver:
         skipped = Skipped(self.folders.dead_letters(self.unit))
         query = UnitQuery(
             spark, self.topology, self.unit, self.folders, self.specification.bootstrap, skipped.ids(),
-            self.specification.storage,
+            self.specification.storage, self.specification.attempt,
         )  # fmt: skip
         executors = ExecutorControl(spark)
         heart = threading.Thread(target=self._beat, args=(spark, executors, query), daemon=True)
@@ -253,12 +256,16 @@ class UnitDriver:
                 query.stop_publishing()
             except (ConfigurationError, OperatorError):
                 raise
+            except SupersededError:
+                continue  # and so it is over
             except ClusterError as error:
                 self._drained = False
                 # A broker that does not answer: the unit waits for it, and so do its records.
                 self._say(UnitState.RUNNING, self._waiting.said(f"unit {self.unit}: {error}"))
                 self._ended.wait(LONGEST_PAUSE_S)
             except Exception as error:
+                if self._over:
+                    break
                 batch = int(((running.lastProgress if running else None) or {}).get("batchId", 0))
                 attempt = attempt + 1 if batch == last_failed_batch else 0
                 last_failed_batch = batch

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.machine.files import written
+from penstock.machine.files import PRIVATE, written
 from penstock.spark.checkpoints import Checkpoint
 
 _NAME = "run.name"
+_ATTEMPT = "attempt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,22 @@ class RunFolders:
         """The mark of whoever writes an operator's records, with the word of the unit's checkpoint."""
         identity = Checkpoint(self.checkpoint(unit)).identity()
         return f"operator {operator} of unit {unit} (checkpoint {identity})"
+
+    def note_attempt(self, unit: str, attempt: int) -> None:
+        """Write down which attempt at a unit runs from now on: an older one that wakes up ends itself."""
+        self.unit(unit).mkdir(parents=True, exist_ok=True)
+        written(self.unit(unit) / _ATTEMPT, str(attempt), mode=PRIVATE)
+
+    def attempt(self, unit: str) -> int:
+        """Which attempt at a unit runs; 0 where none was written down."""
+        try:
+            return int((self.unit(unit) / _ATTEMPT).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def is_superseded(self, unit: str, attempt: int) -> bool:
+        """Whether another attempt at a unit has taken the place of this one; never of attempt 0."""
+        return attempt > 0 and self.attempt(unit) not in (0, attempt)
 
     def taken_before(self, unit: str) -> int:
         """Records a unit finished of which its checkpoint does not know any more."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.channels import lookups
-from penstock.channels.batches import has_batch
+from penstock.channels.batches import Writer, has_batch
 from penstock.channels.envelope import admitted, enveloped, identified, kept
 from penstock.channels.model import (
     Arrival,
@@ -37,6 +37,7 @@ from penstock.spark.mirrors import Mirror
 from penstock.spark.sharding import reshard
 from penstock.spark.unit.composition import OUTLET, aged, called, counted, tagged, write_all
 from penstock.spark.unit.folders import RunFolders
+from penstock.spark.unit.heartbeat import SupersededError
 from penstock.spark.unit.plan import Outlet, plan_unit, reached_from
 from penstock.spark.unit.streams import Channels, begins_of, folders_written
 from penstock.topology.model import Operator, Topology
@@ -60,13 +61,17 @@ class UnitQuery:
         bootstrap: str | None = None,
         skipped: Iterable[tuple[str, str]] = (),
         storage: str | None = None,
+        attempt: int = 0,
     ) -> None:
         """`bootstrap` is the server the run's channels use, where their options name none.
 
         `skipped` are records to leave out because an operator throws on them, as (input, record id).
         `storage` is the URL checkpoints lie below, where they do not lie in the run's folder.
+        `attempt` is which attempt at the unit this is: once another has taken its place, nothing is started,
+        published or cleaned away any more. 0 is for a unit that nobody else runs.
         """
         self.spark = spark
+        self._attempt = attempt
         os.environ[lookups.VARIABLE] = str(folders.lookups)
         self.topology = topology
         self.plan = plan_unit(topology, unit)
@@ -106,7 +111,10 @@ class UnitQuery:
         """Start the one query of the unit from its checkpoint (or anew, where there is none).
 
         With `drain` it ends by itself once it has finished all there is to read now.
+
+        SupersededError where another attempt at the unit has taken this one's place.
         """
+        self._fence()
         self.stop_publishing()
         self._draining = drain
         if self._mirror is None:
@@ -125,7 +133,8 @@ class UnitQuery:
             records, writer = self._native.records, self._native.writer()
         else:
             records, serve = self._served(frames)
-            writer = counted(records, [o.operator for o in self.plan.outlets]).writeStream.foreachBatch(serve)
+            records_out = counted(records, [o.operator for o in self.plan.outlets])
+            writer = records_out.writeStream.foreachBatch(self._fenced(serve))
         places = sources_read(records)
         if self._mirror is None:
             fit(self.checkpoint, places, self._has_output)
@@ -136,6 +145,7 @@ class UnitQuery:
             writer = writer.trigger(availableNow=True)
         elif self.plan.trigger_s > 0:
             writer = writer.trigger(processingTime=f"{self.plan.trigger_s * 1000:.0f} milliseconds")
+        self._fence()
         self._running = (
             writer.queryName(self.plan.unit)
             .outputMode(output_mode(records))
@@ -216,9 +226,25 @@ class UnitQuery:
         own = identified(records, outlet.operator, given)
         return Leaving(outlet.operator, own, outlet.streams, tuple(folders), others)
 
-    def _mark(self, operator: str) -> str:
+    def _mark(self, operator: str) -> Writer:
         """Who writes an operator's records: folders carry it, so that no second writer gets in between."""
-        return self.folders.writer(self.plan.unit, operator)
+        return Writer(self.folders.writer(self.plan.unit, operator), self._fence)
+
+    def _fence(self) -> None:
+        if self.folders.is_superseded(self.plan.unit, self._attempt):
+            raise SupersededError(
+                f"attempt {self.folders.attempt(self.plan.unit)} at unit {self.plan.unit} runs, "
+                f"this is {self._attempt}"
+            )
+
+    def _fenced(self, serve: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """What is done with each micro-batch, once it is known that no other attempt does it."""
+
+        def checked(batch: DataFrame, batch_id: int) -> None:
+            self._fence()
+            serve(batch, batch_id)
+
+        return checked
 
     def _served(self, frames: dict[str, DataFrame]) -> tuple[DataFrame, Callable[[DataFrame, int], None]]:
         """The DataFrame the query computes, and what is done with each micro-batch of it."""
@@ -339,6 +365,8 @@ class UnitQuery:
         Also stops a query that shall be started again: one whose results could not be published for too long
         (it then waits until they can be), or whose books have grown long.
         """
+        if self.folders.is_superseded(self.plan.unit, self._attempt):
+            return 0
         done, problem, overgrown = 0, None, False
         for consumption in self._consumed().values():
             try:
