@@ -13,7 +13,7 @@ from penstock.channels.batches import Writer, batches_in, link_into
 from penstock.channels.sinks import read_results
 from penstock.fleet.ports import Wanted
 from penstock.machine.processes import wait_until
-from penstock.spark.checkpoints import SinkLog
+from penstock.spark.checkpoints import Checkpoint, SinkLog
 from penstock.spark.drivers import Drivers
 from penstock.spark.unit.driver import EXIT_SUPERSEDED
 from penstock.spark.unit.folders import RunFolders
@@ -98,3 +98,26 @@ def test_an_older_driver_that_wakes_up_publishes_nothing_and_ends(tmp_path):
         assert wait_until(lambda: not older.drivers.alive("unit"), STARTED_S), older.log()
         assert f"ended with code {EXIT_SUPERSEDED}" in older.drivers.last_words("unit")
         assert older.ids() == [f"r{n:06d}" for n in range(3)]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_what_a_driver_mends_in_a_torn_checkpoint_reaches_its_controller(tmp_path):
+    put(tmp_path, range(3))
+    with Started(tmp_path) as run:
+        run.drivers.start("unit", 1)
+        assert run.has_out(3), run.log()
+        checkpoint = Checkpoint(run.folders.checkpoint("unit"))
+        assert wait_until(lambda: checkpoint.finished() == 0, STARTED_S), run.log()
+        run.drivers.signal("unit", signal.SIGKILL)
+        assert wait_until(lambda: not run.drivers.alive("unit"), STARTED_S)
+        # As a power cut leaves it: the file is there, and nothing in it.
+        (checkpoint.folder / "commits" / "0").write_bytes(b"")
+
+        run.drivers.start("unit", 2)
+
+        told = "unit unit: the mark of finished batch 0 was torn: the batch is finished again"
+        assert wait_until(lambda: told in run.notices, STARTED_S), run.log()
+        put(tmp_path, range(3, 6), batch_id=1)
+        assert run.has_out(6), run.log()
+        assert run.ids() == [f"r{n:06d}" for n in range(6)]

@@ -77,6 +77,8 @@ class LocalRun:
         """Start every unit's query, from its checkpoint where there is one."""
         for name, query in self.queries.items():
             self.running[name] = query.start()
+            for told in query.mended():
+                self._say(f"unit {name}: {told}")
 
     def check(self) -> None:
         """Count what was done, clean up behind, and start again what failed where that may help."""

@@ -237,7 +237,7 @@ class UnitDriver:
             try:
                 draining = self._wanted.drain
                 running = query.start(drain=draining)
-                self._say(UnitState.RUNNING)
+                self._say(UnitState.RUNNING, *(f"unit {self.unit}: {told}" for told in query.mended()))
                 while not self._over and self._wanted.drain is draining:
                     if running.awaitTermination(LOOK_S):
                         self._drained = draining
@@ -277,11 +277,10 @@ class UnitDriver:
         self._say(UnitState.STOPPED)
         return EXIT_STOPPED
 
-    def _say(self, state: UnitState, notice: str | None = None) -> None:
+    def _say(self, state: UnitState, *notices: str | None) -> None:
         with self._lock:
             self._state = state
-            if notice is not None:
-                notice = redacted(notice)
+            for notice in map(redacted, filter(None, notices)):
                 self._notices.append(notice)
                 LOG.warning("%s", notice)
 

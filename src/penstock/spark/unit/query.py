@@ -87,6 +87,7 @@ class UnitQuery:
         self._native: NativeWriter | None = None
         self._published = 0
         self._draining = False
+        self._mended: list[str] = []
         self.cleaning_problem: str | None = None
         """Why what was read cannot be cleaned away at present; None where it is. It is tried again."""
         self.sharding_problem: str | None = None
@@ -118,7 +119,7 @@ class UnitQuery:
         self.stop_publishing()
         self._draining = drain
         if self._mirror is None:
-            mend(self.checkpoint, self._has_output)
+            self._mended += mend(self.checkpoint, self._has_output)
             self.sharding_problem = reshard(self.spark, self.checkpoint, self.plan.shards)
         self._prepare()
         self._look()
@@ -153,6 +154,11 @@ class UnitQuery:
             .start()
         )
         return self._running
+
+    def mended(self) -> list[str]:
+        """What was torn in the checkpoint and mended by a start, in words, since this was last asked."""
+        told, self._mended = self._mended, []
+        return told
 
     def reached(self) -> dict[str, Mapping[str, int]]:
         """How far the streams go, by operator, that the unit writes to a server; ask once it has drained."""
