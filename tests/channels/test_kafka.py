@@ -254,9 +254,11 @@ def earliest(spark, broker, topic):
     return raw.option("subscribe", topic).load().count()
 
 
-def test_a_record_stays_until_every_reader_is_done_with_it(spark, broker, tmp_path):
+def test_a_record_stays_until_every_reader_is_done_with_it(spark, broker, tmp_path, monkeypatch):
     readers = {"upper": ("counting", "archive")}
-    channel = KafkaChannel(KafkaOptions(), broker.record().bootstrap, "kept", 2, readers)
+    synced = []
+    monkeypatch.setattr("penstock.spark.checkpoints.sync", synced.append)
+    channel = KafkaChannel(KafkaOptions(durable=True), broker.record().bootstrap, "kept", 2, readers)
     other = Stream("upper", "archive", "number long")
     channel.prepare(spark, [STREAM])
     channel.append(a_batch(spark, range(10)), [STREAM], 0, "me")
@@ -266,6 +268,7 @@ def test_a_record_stays_until_every_reader_is_done_with_it(spark, broker, tmp_pa
     counting.stop()
     assert channel.consumption(STREAM, tmp_path / "counting", spark).clean() == 0
     assert earliest(spark, broker, channel.topic("upper")) == 10, "the archive has not read them"
+    assert tmp_path / "counting" / "commits" / "0" in synced, "before the broker knew how far it is"
 
     archive = query_of(channel, spark, tmp_path / "archive", [], stream=other)
     archive.processAllAvailable()

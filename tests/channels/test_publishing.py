@@ -12,6 +12,7 @@ from pyarrow import parquet
 from penstock.channels.batches import batches_in, claim, link_into
 from penstock.channels.publishing import TORN, Publisher
 from penstock.channels.sinks import read_results
+from penstock.channels.subscriptions import Terms, subscribe
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.processes import wait_until
 from penstock.spark.checkpoints import Checkpoint
@@ -198,6 +199,21 @@ def test_a_durable_batch_is_synced_before_its_rename(tmp_path, monkeypatch, dura
     before = [name for name, after in synced if not after]
     after = [name for name, after in synced if after]
     assert (before, after) == ((["part.json", "_staged-000000000"], ["out"]) if durable else ([], []))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_subscribers_batch_is_synced_where_the_channel_is_durable(tmp_path, monkeypatch, durable):
+    synced = []
+    monkeypatch.setattr("penstock.channels.batches.sync", lambda path: synced.append(path.name))
+    stream = tmp_path / "stream"
+    office = subscribe(stream, Terms("office"))
+    publisher = Publisher(tmp_path / "staging", [], "json", "me", durable=durable, stream=stream)
+    staged(publisher.staging, 0, [0])
+
+    publisher.publish()
+
+    assert ids(office.folder) == ["r0"]
+    assert synced[:3] == (["part-0.json", "_staged-000000000", office.folder.name] if durable else [])
 
 
 def test_a_publisher_that_hangs_is_told_and_so_is_for_how_long(tmp_path, publisher, monkeypatch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from penstock.channels import feeder
 from penstock.channels.batches import last_batch
 from penstock.machine.processes import wait_until
 from penstock.runs.sources import LEAD_S, Feed, waited_until_s
@@ -59,6 +61,28 @@ def test_a_feeder_that_is_frozen_is_told_ended_and_goes_on_where_it_was(
         assert wait_until(lambda: last_batch(written) > reached + 5, 60)
     finally:
         feed.stop()
+
+
+@pytest.mark.parametrize("channel", ["{}", "{durable: true}", "{kind: kafka, durable: true}"])
+def test_records_of_a_generated_source_are_synced_where_a_channel_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    topology = parse_topology(f"{WRITING}channels: {{between: {channel}}}\n")
+    feed = Feed("run", topology, RunFolders(tmp_path / "run"), duration_s=0.5)
+    (tmp_path / "run").mkdir()
+    feed.start(time.time())
+    feed.stop()
+    # What its process was started with, done here.
+    synced: list[str] = []
+    monkeypatch.setattr("penstock.channels.batches.sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    shutil.rmtree(tmp_path / "run" / "sources", ignore_errors=True)
+    feeder.main([str(tmp_path / "run" / "feeder-numbers.json")])
+
+    assert last_batch(tmp_path / "run" / "sources" / "numbers" / "count") == 4
+    a_batch = ["records.json", "_staged-000000000", "count"]
+    assert synced[:3] == ([] if channel == "{}" else a_batch)
 
 
 def test_a_run_waits_while_records_move_but_not_for_a_source_that_never_ends() -> None:

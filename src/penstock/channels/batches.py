@@ -217,9 +217,11 @@ def publish(
     folders: Sequence[Path],
     batch_id: int,
     writer: str = FEEDER,
+    *,
+    durable: bool = False,
 ) -> None:
     """Put the files of a finished batch into each folder and remove the folder they were written in."""
-    link_into(files, records, folders, batch_id, writer)
+    link_into(files, records, folders, batch_id, writer, durable=durable)
     shutil.rmtree(written, ignore_errors=True)
 
 

@@ -116,11 +116,13 @@ def feed(
     wait: Callable[[float], None] = time.sleep,
     stopped: Callable[[], bool] = lambda: False,
     records: str | None = None,
+    durable: bool = False,
 ) -> int:
     """Write records until the workload, the duration or `stopped` ends it; gives back how many there were.
 
     Started again with the same `started_s`, it goes on after the last batch it had written. `records` names
-    what makes the columns (see `made_by`); without it they are filled by their type.
+    what makes the columns (see `made_by`); without it they are filled by their type. With `durable` a batch
+    is on the disk for good before anybody sees it.
     """
     pattern = make_workload(workload)
     lengths = [length for length in (pattern.duration_s(), duration_s) if length is not None]
@@ -159,9 +161,9 @@ def feed(
                 record.update(own)
                 lines.append(json.dumps(record, default=as_text))
             text = "\n".join(lines) + "\n"
-            while not (published := _published(text, len(lines), folders, batch_id)) and not stopped():
+            while not (done := _published(text, len(lines), folders, batch_id, durable)) and not stopped():
                 wait(FULL_S)
-            if not published:
+            if not done:
                 break
         number += len(instants_s)
         if until_s >= end_s:
@@ -171,14 +173,14 @@ def feed(
     return number
 
 
-def _published(text: str, records: int, folders: Sequence[Path], batch_id: int) -> bool:
+def _published(text: str, records: int, folders: Sequence[Path], batch_id: int, durable: bool) -> bool:
     """Write a batch for all to see; False where the disk does not take it now."""
     writing = folders[0].parent / f"_writing-{batch_id:09d}"
     try:
         writing.mkdir(parents=True, exist_ok=True)
         file = writing / "records.json"
         file.write_text(text)
-        publish(writing, [file], records, folders, batch_id)
+        publish(writing, [file], records, folders, batch_id, durable=durable)
     except OSError as error:
         # Its log may lie on the same disk.
         with contextlib.suppress(OSError):
@@ -207,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         now_s=WallClock(given.get("anchor_s")).now_s,
         stopped=lambda: bool(ended),
         records=given.get("records"),
+        durable=given.get("durable", False),
     )
     return 0
 

@@ -44,7 +44,8 @@ class FilesOptions:
     A bite is cut for the slots there are when it starts; those added meanwhile wait for the next one.
     """
     durable: bool = False
-    """Whether a batch is on the disk for good before it counts as finished.
+    """Whether a batch is on the disk for good before it counts as finished; also those of generated sources
+    and of `jsonl:` and `parquet:` sinks of units that write to the channel.
 
     false: nothing is lost or doubled whichever processes are killed; a power cut may lose the last seconds
     that the operating system had not written yet. true: a finished batch survives a power cut, and what was
@@ -83,6 +84,11 @@ class FilesChannel:
     def __init__(self, root: Path, options: FilesOptions | None = None) -> None:
         self.root = Path(root)
         self.options = options or FilesOptions()
+
+    @property
+    def durable(self) -> bool:
+        """As its options say."""
+        return self.options.durable
 
     def folder(self, stream: Stream) -> Path:
         """Where the records of a stream lie."""
@@ -148,7 +154,8 @@ class FilesChannel:
     def _to_subscribers(
         self, producer: str, batch_id: int, writer: str, files: Sequence[Path], records: int
     ) -> None:
-        publish_to_subscribers(self.stream(producer), files, records, batch_id, writer)
+        stream, durable = self.stream(producer), self.options.durable
+        publish_to_subscribers(stream, files, records, batch_id, writer, durable=durable)
 
     def native_writer(self, leaving: Sequence[Leaving], staging: Path, writer: str) -> FolderWriter | None:
         """Spark's file sink and a publisher, where one operator's records go into folders of one format."""

@@ -78,6 +78,10 @@ class KafkaOptions:
     """How long ids are remembered, so that a record that comes twice is taken once; by default not at all."""
     on_data_loss: Literal["stop", "go on"] = "stop"
     """What a unit does where the broker has lost records it had not read: stop and name the offsets."""
+    durable: bool = False
+    """Whether batches in folders beside it are on the disk for good before they count: those of generated
+    sources, and of `jsonl:` and `parquet:` sinks of units that write to it. When a broker syncs is its own
+    matter."""
     client_file: str | None = None
     """A file with settings of Kafka's clients (name=value a line), such as how a broker of yours lets in."""
 
@@ -156,6 +160,11 @@ class KafkaChannel:
         """What its clients need to be let in by the broker."""
         self._readers = readers or {}
         self._folder = folder
+
+    @property
+    def durable(self) -> bool:
+        """As its options say."""
+        return self.options.durable
 
     def topic(self, producer: str) -> str:
         """The topic of a producer's records."""
@@ -239,7 +248,9 @@ class KafkaChannel:
             else (lambda: KafkaAdmin(spark, self.bootstrap, self.client, patience_s=3.0))
         )
         outside = self.stream(stream.producer)
-        return KafkaConsumption(topic, stream.consumer, Checkpoint(checkpoint), readers, admin, outside)
+        return KafkaConsumption(
+            topic, stream.consumer, Checkpoint(checkpoint), readers, admin, outside, durable=self.durable
+        )
 
     def batches_of(self, stream: Stream) -> None:
         """None: records lie at the broker."""

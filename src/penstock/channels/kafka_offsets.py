@@ -41,11 +41,15 @@ class KafkaConsumption:
         readers: Sequence[str] = (),
         admin: Callable[[], KafkaAdmin] | None = None,
         outside: Path | None = None,
+        *,
+        durable: bool = False,
     ) -> None:
         """`readers` are all units that read the topic; where one is missing, nothing is ever deleted.
 
-        `outside` is the folder that says who else subscribes to it (`subscriptions`).
+        `outside` is the folder that says who else subscribes to it (`subscriptions`). With `durable` the
+        checkpoint is on the disk for good before the broker is told how far the query is.
         """
+        self._durable = durable
         self._outside = outside
         self._topic = topic
         self._reader = reader
@@ -121,6 +125,8 @@ class KafkaConsumption:
             return 0
         with self._admin() as admin:
             if done != self._committed:
+                if self._durable:
+                    self._checkpoint.sync()
                 admin.commit(self._group(self._reader), self._topic, done)
                 self._committed = done
             told = [done, *(admin.committed(self._group(r), self._topic) for r in self._others())]

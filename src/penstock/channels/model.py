@@ -187,6 +187,11 @@ class RecordChannel(Protocol):
     exactly_once: ClassVar[bool]
     """Whether a batch appended twice (a restart between writing and committing) is seen once."""
 
+    @property
+    def durable(self) -> bool:
+        """Whether batches in folders, also those of sinks beside it, survive a power cut once finished."""
+        ...
+
     def prepare(self, spark: SparkSession, streams: Sequence[Stream]) -> None:
         """Make what the streams need (folders, topics) where it does not exist yet."""
         ...
@@ -308,6 +313,11 @@ class ChannelKind(Protocol):
 
     def opened(self, place: ChannelPlace) -> RecordChannel:
         """The channel; ConfigurationError where something it needs is not there."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Whether what was finished shall survive a power cut."""
         ...
 
     @property

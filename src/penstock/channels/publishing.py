@@ -178,8 +178,9 @@ class Publisher:
         filled = [file for file, count in counts.items() if count]
         records = sum(counts.values())
         if filled:
-            publish_to_subscribers(self._stream, filled, records, number, self._writer)
-            link_into(filled, records, self._folders, number, self._writer, durable=self._durable)
+            mark, durable = self._writer, self._durable
+            publish_to_subscribers(self._stream, filled, records, number, mark, durable=durable)
+            link_into(filled, records, self._folders, number, mark, durable=durable)
             self.published += records
         for file in counts:
             _remove(file)

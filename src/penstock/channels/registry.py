@@ -64,6 +64,11 @@ def remembers_ids(topology: Topology, channel: str | None) -> bool:
     return channel_kind(found.kind, found.options).remembers_ids
 
 
+def is_durable(topology: Topology) -> bool:
+    """Whether a channel of a topology is durable: the records of its generated sources are then, too."""
+    return any(kind.durable for kind in _kinds(topology))
+
+
 def readers_of(topology: Topology) -> dict[str, tuple[str, ...]]:
     """The units that read each operator's records from another unit."""
     found: dict[str, dict[str, None]] = {}

@@ -30,18 +30,25 @@ SinkFunction = Callable[["DataFrame", int], None]
 
 
 def make_sink(
-    sink: Sink, operator: str, results: Path, writer: str, *, gathered: bool = False
+    sink: Sink,
+    operator: str,
+    results: Path,
+    writer: str,
+    *,
+    gathered: bool = False,
+    durable: bool = False,
 ) -> SinkFunction:
     """What takes an operator's records for a sink; relative result folders are below `results`.
 
     `writer` is the mark of whoever writes, for a folder has one writer. `gathered` is for executors that do
-    not share this machine's disk: the driver writes what they made.
+    not share this machine's disk: the driver writes what they made. With `durable` a batch in a folder is on
+    the disk for good before it counts.
     """
     if sink.function is None:
         return discard
     file_format = folder_format(sink.function)
     if file_format is not None:
-        return _folder_sink(result_folder(sink, operator, results), file_format, writer, gathered)
+        return _folder_sink(result_folder(sink, operator, results), file_format, writer, gathered, durable)
     found: SinkFunction = load_function(sink.function, f"sink {sink.name}")
     return found
 
@@ -103,9 +110,11 @@ def discard(batch: DataFrame, batch_id: int) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _folder_sink(folder: Path, file_format: str, writer: str, gathered: bool) -> SinkFunction:
+def _folder_sink(folder: Path, file_format: str, writer: str, gathered: bool, durable: bool) -> SinkFunction:
     def write(batch: DataFrame, batch_id: int) -> None:
-        write_batch(batch, folder, [folder], batch_id, file_format, writer, gathered=gathered)
+        write_batch(
+            batch, folder, [folder], batch_id, file_format, writer, durable=durable, gathered=gathered
+        )
 
     return write
 

@@ -194,7 +194,13 @@ def subscriptions(stream: Path) -> Iterator[Subscription]:
 
 
 def publish_to_subscribers(
-    stream: Path | None, files: Sequence[Path], records: int, batch_id: int, writer: str
+    stream: Path | None,
+    files: Sequence[Path],
+    records: int,
+    batch_id: int,
+    writer: str,
+    *,
+    durable: bool = False,
 ) -> None:
     """Put a batch into the folder of everybody who subscribes to the stream in a folder.
 
@@ -203,7 +209,7 @@ def publish_to_subscribers(
     """
     for each in subscriptions(stream) if stream is not None else ():
         try:
-            link_into(files, records, [each.folder], batch_id, writer)
+            link_into(files, records, [each.folder], batch_id, writer, durable=durable)
             each.bound()
         except (OSError, ConfigurationError) as error:
             LOG.warning("a batch could not be given to %s: %s", each.folder.name, error)

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.channels.batches import last_batch
 from penstock.channels.feeder import ALIVE, DEFAULT_SCHEMA, FINISHED, TICK_S
+from penstock.channels.registry import is_durable
 from penstock.machine.files import written
 from penstock.machine.processes import ChildProcesses
 from penstock.monitoring.health import health
@@ -250,6 +251,7 @@ def start_feeders(
             "anchor_s": anchor_s,
             "records": found.records,
             "code": code,
+            "durable": is_durable(topology),
         }
         folders.root.mkdir(parents=True, exist_ok=True)
         file: Path = folders.root / f"feeder-{source}.json"

@@ -219,7 +219,7 @@ class UnitQuery:
         staging, mark = self.folders.staging(self.plan.unit), self._mark(leaving[0].operator)
         native = outgoing.native_writer(leaving, staging, mark)
         if native is None and len(leaving) == 1 and not leaving[0].streams and self._mirror is None:
-            native = folder_writer(leaving[0], leaving[0].folders, staging, mark)
+            native = folder_writer(leaving[0], leaving[0].folders, staging, mark, durable=outgoing.durable)
         return native
 
     def _leaving(self, outlet: Outlet, records: DataFrame, given: tuple[DataFrame, ...]) -> Leaving:
@@ -302,8 +302,10 @@ class UnitQuery:
             streams = outlet.streams
             writers.append(lambda batch, batch_id: outgoing.append(batch, streams, batch_id, mark))
         for sink in outlet.sinks:
-            results, apart = self.folders.results, self._mirror is not None
-            writers.append(make_sink(sink, outlet.operator, results, mark, gathered=apart))
+            results, gathered = self.folders.results, self._mirror is not None
+            writers.append(
+                make_sink(sink, outlet.operator, results, mark, gathered=gathered, durable=outgoing.durable)
+            )
         return writers
 
     # --- what is composed --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.channels.files import FilesChannel, FilesOptions
 from penstock.channels.model import RecordChannel
-from penstock.channels.registry import make_channel
+from penstock.channels.registry import is_durable, make_channel
 from penstock.channels.sinks import folder_format, result_folder
 from penstock.spark.gateway.plans import place_of_topic
 from penstock.spark.unit.folders import RunFolders
@@ -24,8 +24,8 @@ class Channels:
         self._folders = folders
         self._address = address
         # A feeder writes ten files a second: five seconds of records at most in a micro-batch.
-        feeds = FilesChannel(folders.sources, FilesOptions(format="json", max_files_per_batch=50))
-        self._opened: dict[str | None, RecordChannel] = {None: feeds}
+        feeds = FilesOptions(format="json", max_files_per_batch=50, durable=is_durable(topology))
+        self._opened: dict[str | None, RecordChannel] = {None: FilesChannel(folders.sources, feeds)}
 
     def __getitem__(self, name: str | None) -> RecordChannel:
         """A channel by name; None means the one generated sources write to."""
