@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from penstock.clock import WallClock
 from penstock.errors import NoCapacityError, ProviderError, QuotaError, UnauthorisedError
 from penstock.fleet.deployment import Host, HostState
 from penstock.fleet.ports import PaidProvider, Used
@@ -77,6 +78,7 @@ class Case:
     errors: dict[str, ProviderError] = field(default_factory=dict)
     was_scarce: bool = False
     pace: Pace = QUICK
+    clock: WallClock | None = None
     coarse_s: float = 0.0
     """The cloud tells times rounded down to so much."""
     provider: CloudProvider = field(init=False)
@@ -85,7 +87,7 @@ class Case:
         self.start()
 
     def start(self) -> None:
-        around = Surroundings(owner=OWNER, joined=self._joined, join_script=self._script)
+        around = Surroundings(owner=OWNER, joined=self._joined, join_script=self._script, clock=self.clock)
         site = replace(SITE, provider=Choice(self.provided_by), flavours=(self.flavour,))
         self.provider = CloudProvider(site, self.api(site), around, self.pace)
 
@@ -430,6 +432,18 @@ def test_a_host_that_never_joins_is_given_up_in_time_and_deleted_at_once(case: C
     assert case.until(lambda shown: not shown) == {}
     case.end()
     assert [used.host for used in case.used] == ["h1"]
+
+
+def test_a_hosts_instants_are_those_of_the_runs_clock(case: Case) -> None:
+    case.provider.close(0.0)
+    # As after the machine's clock was set by an hour, and a controller came back to the run's clock.
+    case.clock = WallClock(WallClock().anchor_s - 3600.0)
+    case.start()
+    case.want("h1")
+    up_s = case.all_up("h1")["h1"].up_s
+    assert up_s is not None
+    assert abs(case.clock.now_s() - up_s) < LONGEST_S
+    case.end()
 
 
 def test_a_host_that_dies_while_it_starts_is_failed(case: Case) -> None:

@@ -67,7 +67,7 @@ class CloudProvider:
         self.site = site
         self._api = api
         self._pace = pace or Pace()
-        self._clock = clock or WallClock()
+        self._clock = clock or surroundings.clock or WallClock()
         self._owner = surroundings.owner
         self._script = surroundings.join_script
         self._members = surroundings.joined

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.clock import Clock
 from penstock.providers.joining import JoinScript, Members
 from penstock.providers.local_hosts import LocalHosts
 
@@ -23,5 +24,7 @@ class Surroundings:
     """What a machine elsewhere runs to join the run's cluster; none where an image does it by itself."""
     joined: Members | None = None
     """Which hosts the cluster sees, by address. Without it a machine that runs counts as joined."""
+    clock: Clock | None = None
+    """The run's, whose instants a provider is told; without it one that begins now."""
     cache: Path | None = None
     """A folder for what may be fetched again, such as price lists."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from penstock.channels.registry import channel_kind
 from penstock.channels.sinks import folder_format
+from penstock.clock import Clock
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.fleet.ports import Provider
 from penstock.providers.managed import HOST, ManagedProvider, managed_site
@@ -121,12 +122,12 @@ class Clusters:
         found._topology, found._places = topology, dict(places)
         return found
 
-    def providers(self) -> dict[str, Provider]:
-        """The provider of each site, by the site's name."""
+    def providers(self, clock: Clock | None = None) -> dict[str, Provider]:
+        """The provider of each site, by the site's name; `clock` is the run's."""
         found: dict[str, Provider] = {}
         for site in self.planned().sites:
             if site.master is None:
-                found[site.name] = self.own[site.name].provider(site)
+                found[site.name] = self.own[site.name].provider(site, clock)
             else:
                 name = HOST if len(self._existing) == 1 else f"{HOST}-{site.name}"
                 found[site.name] = ManagedProvider(site, name)

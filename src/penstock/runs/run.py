@@ -151,7 +151,7 @@ class Run:
         self._stack.callback(self.drivers.stop)
         server = self._server = HeartbeatServer(self.folder.root, self.plane.hear, self.plane.specification)
         self._stack.callback(server.stop)
-        ground = Ground(self.plane, self.clusters.providers())
+        ground = Ground(self.plane, self.clusters.providers(self.clock))
         self.controller = Controller(
             self.clusters.planned(),
             ground,

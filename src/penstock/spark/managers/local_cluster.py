@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from penstock.clock import Clock
 from penstock.errors import ClusterError
 from penstock.fleet.deployment import HostState
 from penstock.fleet.ports import Provider
@@ -230,13 +231,15 @@ class LocalCluster:
         """The recorded processes: `master`, and one for each host by its id."""
         return self._children.records
 
-    def provider(self, site: Site) -> Provider:
-        """The provider of a site whose hosts join this cluster, wherever they are."""
+    def provider(self, site: Site, clock: Clock | None = None) -> Provider:
+        """The provider of a site whose hosts join this cluster, wherever they are; `clock` is the run's."""
         parameters = provider_parameters(site.provider)
         if not isinstance(parameters, HERE):
             script = JoinScriptOf(self.manager, getattr(parameters, "python", None))
-            around = Surroundings(owner=self._owner(), join_script=script, joined=self.manager.joined)
-            return make_provider(site, around)
+            owner, joined = self._owner(), self.manager.joined
+            return make_provider(
+                site, Surroundings(owner=owner, join_script=script, joined=joined, clock=clock)
+            )
         delay_s = parameters.host_start_delay_s if isinstance(parameters, LocalParameters) else None
         return LocalProvider(site, self.local_hosts, delay_s)
 
