@@ -45,3 +45,14 @@ def test_a_clock_that_is_set_back_is_noticed_once_and_one_that_is_set_forward_is
     told_s[0] = 0.0
     assert steps.since_last_s() == pytest.approx(3600.0, abs=5.0)
     assert steps.since_last_s() == 0.0
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this platform cannot tell")
+def test_the_wall_clock_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WallClock()
+    before_s = clock.now_s()
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)  # it stands still in a suspend
+    slept_s = 3600.0
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + slept_s)
+    assert slept_s <= clock.now_s() - before_s < slept_s + 60.0

@@ -21,8 +21,20 @@ class Clock(Protocol):
         ...
 
 
+def counted_s() -> float:
+    """Seconds that were counted since the machine booted: nobody can set them, and they only ever pass.
+
+    Those in which the machine was suspended count where the platform can tell them, as on Linux: a host is
+    leased meanwhile, too.
+    """
+    return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
+
+
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class WallClock:
-    """Seconds since 1970 that only ever pass: anchored to the time of day once, counted monotonically since.
+    """Seconds since 1970 that only ever pass: anchored to the time of day once, counted since.
 
     Somebody who sets the machine's clock changes neither a decision nor a bill. Processes of one run share
     one anchor: a controller that comes back after such a step goes on as if there had been none.
@@ -30,12 +42,12 @@ class WallClock:
 
     def __init__(self, anchor_s: float | None = None) -> None:
         """`anchor_s` is that of an earlier clock of this machine since it booted, to go on with it."""
-        self.anchor_s = time.time() - time.monotonic() if anchor_s is None else anchor_s
-        """The time of day at the monotonic clock's zero, as it was when this clock was made."""
+        self.anchor_s = time.time() - counted_s() if anchor_s is None else anchor_s
+        """The time of day when `counted_s` was 0, as it seemed when this clock was made."""
 
     def now_s(self) -> float:
         """Seconds since 1970, by the anchor."""
-        return self.anchor_s + time.monotonic()
+        return self.anchor_s + counted_s()
 
     def wait_until(self, instant_s: float) -> None:
         """Sleep until the instant is reached."""
@@ -50,11 +62,11 @@ class StepsBack:
     """Less than this nobody has to be told: it passes."""
 
     def __init__(self) -> None:
-        self._ahead_s = time.time() - time.monotonic()
+        self._ahead_s = time.time() - counted_s()
 
     def since_last_s(self) -> float:
         """By how much it was set back since this was last asked; 0 where it was not."""
-        before_s, self._ahead_s = self._ahead_s, time.time() - time.monotonic()
+        before_s, self._ahead_s = self._ahead_s, time.time() - counted_s()
         back_s = before_s - self._ahead_s
         return back_s if back_s >= self.LEAST_S else 0.0
 

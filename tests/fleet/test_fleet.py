@@ -243,6 +243,17 @@ def test_time_in_which_nobody_listened_is_no_silence_of_a_unit() -> None:
     assert told == ["unit a went down (silent for 31 s); it is started again in 0.5 s"]
 
 
+def test_a_host_and_an_instance_may_come_up_after_time_in_which_nobody_listened() -> None:
+    ground = Ground("h1", limits=Limits(host_start_s=50.0, instance_start_s=20.0))
+    ground.do(LeaseHost("h9", "c", "m", ""), StartInstance("a-1", "a", "h1", ""))
+    ground.look()
+
+    assert ground.look(later_s=3600.0) == [], "nothing could join a machine that was suspended"
+    told = [notice for _ in range(60) for notice in ground.look()]
+    assert "host h9 is given up: it did not join within 50 s" in told
+    assert any("a-1 was not granted within 20 s" in notice for notice in told)
+
+
 def test_a_host_that_never_comes_up_is_given_up_and_told() -> None:
     ground = Ground(limits=Limits(host_start_s=50.0))
     ground.do(LeaseHost("h9", "c", "m", ""), StartInstance("a-1", "a", "h9", ""))

@@ -434,6 +434,27 @@ def test_a_host_that_never_joins_is_given_up_in_time_and_deleted_at_once(case: C
     assert [used.host for used in case.used] == ["h1"]
 
 
+class Sleeper(WallClock):
+    """The clock of a machine that can be suspended."""
+
+    slept_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.slept_s
+
+
+def test_a_host_may_join_after_a_suspend_in_which_nobody_could_see_it(case: Case) -> None:
+    case.provider.close(0.0)
+    case.clock, case.joins = Sleeper(), False
+    case.start()
+    case.want("h1")
+    case.until(lambda shown: shown and shown["h1"].address is not None)
+    case.clock.slept_s = 3600.0
+    case.joins = True
+    case.all_up("h1")
+    case.end()
+
+
 def test_a_hosts_instants_are_those_of_the_runs_clock(case: Case) -> None:
     case.provider.close(0.0)
     # As after the machine's clock was set by an hour, and a controller came back to the run's clock.

@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from penstock.clock import WallClock
+from penstock.clock import WallClock, counted_s
 from penstock.controller.status import Status
-from penstock.runs.anchor import FILE, clock_of
+from penstock.runs.anchor import ANCHOR, FILE, clock_of
 from penstock.runs.service import COMING_UP_S, LASTED_S, Pulse
 
 
@@ -60,16 +61,32 @@ def test_a_run_keeps_its_clock_through_a_step_of_the_machines_and_not_through_a_
     file = tmp_path / FILE
     kept = json.loads(file.read_text())
     # As after a step of an hour: a clock made now has another anchor, the run's stays.
-    file.write_text(json.dumps({**kept, "anchor_s": kept["anchor_s"] - 3600.0}))
+    file.write_text(json.dumps({**kept, ANCHOR: kept[ANCHOR] - 3600.0}))
 
     assert clock_of(tmp_path).anchor_s == first.anchor_s - 3600.0
     assert abs(WallClock().now_s() - clock_of(tmp_path).now_s() - 3600.0) < 5.0
 
-    file.write_text(json.dumps({**kept, "boot": "another", "anchor_s": 1.0}))
+    file.write_text(json.dumps({**kept, "boot": "another", ANCHOR: 1.0}))
     assert abs(clock_of(tmp_path).now_s() - WallClock().now_s()) < 5.0
 
     file.write_text('{"boot": "')
     assert abs(clock_of(tmp_path).now_s() - WallClock().now_s()) < 5.0
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="there is one clock alone")
+def test_a_clock_of_before_suspends_were_counted_goes_on_from_where_it_stood(tmp_path, monkeypatch):
+    first = clock_of(tmp_path)
+    file = tmp_path / FILE
+    boot = json.loads(file.read_text())["boot"]
+    slept_s, step_s = 600.0, 3600.0
+    monkeypatch.setattr(time, "monotonic", lambda: counted_s() - slept_s)
+    # As the version before wrote it, an hour before the machine's clock was set.
+    file.write_text(json.dumps({"boot": boot, "anchor_s": first.anchor_s + slept_s - step_s}))
+    stood_s = first.now_s() - step_s
+
+    for _ in range(2):
+        assert stood_s <= clock_of(tmp_path).now_s() < stood_s + 5.0
+    assert "anchor_s" not in json.loads(file.read_text()), "who does not count them must not go by it"
 
 
 CONTROLLER = """

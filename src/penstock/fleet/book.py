@@ -6,6 +6,7 @@ tables of `deployment` and `units`; when it does is the fleet's to decide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -35,6 +36,8 @@ class Book:
         self._units = {unit.name: UnitLife(unit.name) for unit in topology.units}
         self._heard_s: dict[str, float] = {}
         self._listened_s: float | None = None
+        self._awake_s = -math.inf
+        """When somebody listened again after nobody had for long."""
         self._unsubmitted: set[str] = set()
         """Units that an earlier controller may not have got to submit."""
         self._restarting: set[str] = set()
@@ -71,10 +74,11 @@ class Book:
         return 0.0 if since_s is None else max(0.0, now_s - since_s)
 
     def _listens(self, now_s: float) -> None:
-        """Nothing is heard while nobody listens: a frozen controller or machine is no silence of units."""
+        """Nothing is heard while nobody listens: a frozen controller or machine is no silence of anybody."""
         before_s, self._listened_s = self._listened_s, now_s
         unheard_s = 0.0 if before_s is None else now_s - before_s - self.limits.unit_silent_s / 2
         if unheard_s > 0:
+            self._awake_s = now_s
             self._heard_s = {unit: heard_s + unheard_s for unit, heard_s in self._heard_s.items()}
 
     def taken_changes(self) -> tuple[Living, ...]:

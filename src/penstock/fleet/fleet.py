@@ -424,13 +424,13 @@ class Fleet(Book):
             if silent_s > allowed_s.get(life.state, math.inf) and not self.stopping:
                 self._goes_down(life, f"silent for {silent_s:.0f} s", now_s, notices)
         for host in [h for h in self._hosts.values() if h.state in _COMING]:
-            if now_s - host.requested_s > limits.host_start_s:
+            if now_s - max(host.requested_s, self._awake_s) > limits.host_start_s:
                 problem = f"it did not join within {limits.host_start_s:.0f} s"
                 notices.append(f"host {host.id} is given up: {problem}")
                 given_up = self._set_host(host.moved(HostState.FAILED, problem=problem))
                 self._lose_instances(given_up, now_s, notices)
         for instance in [i for i in self._instances.values() if i.state is _REQUESTED]:
-            waits = now_s - instance.requested_s > limits.instance_start_s
+            waits = now_s - max(instance.requested_s, self._awake_s) > limits.instance_start_s
             if waits and instance.id not in self._told_of:
                 self._told_of.add(instance.id)
                 notices.append(

@@ -68,6 +68,8 @@ class CloudProvider:
         self._api = api
         self._pace = pace or Pace()
         self._clock = clock or surroundings.clock or WallClock()
+        self._looked_s = self._awake_s = self._clock.now_s()
+        """When the keeper last looked, and when it last looked again after it could not for long."""
         self._owner = surroundings.owner
         self._script = surroundings.join_script
         self._members = surroundings.joined
@@ -184,11 +186,14 @@ class CloudProvider:
     def _look(self, now_s: float) -> None:
         """Start every call that is due."""
         machines = self._machines
+        if now_s - self._looked_s > self._pace.join_within_s / 2:
+            self._awake_s = now_s
+        self._looked_s = now_s
         if self._members is not None:
             self._ask("joined", JOINED_EVERY_S, self._members, self._enter_joined, now_s)
         for record in machines.records.values():
             before = (record.up_s, record.problem, record.noticed_s)
-            record.looked_at(self._joined, self._members is not None, now_s, self._pace)
+            record.looked_at(self._joined, self._members is not None, now_s, self._pace, self._awake_s)
             if (record.up_s, record.problem, record.noticed_s) != before:
                 machines.touched(record.host)
                 if record.up_s is not None and not record.failed:

@@ -84,8 +84,18 @@ class Record:
             return "the cloud does not show it any more: somebody else deleted it, or it was lost"
         return None
 
-    def looked_at(self, joined: Mapping[str, Joined] | None, asks: bool, now_s: float, pace: Pace) -> None:
-        """Judge what is known of it: whether it has joined, and whether it has failed."""
+    def looked_at(
+        self,
+        joined: Mapping[str, Joined] | None,
+        asks: bool,
+        now_s: float,
+        pace: Pace,
+        awake_s: float = 0.0,
+    ) -> None:
+        """Judge what is known of it: whether it has joined, and whether it has failed.
+
+        Since `awake_s` somebody looks: nobody could see it join while this machine was suspended.
+        """
         machine = self.machine
         if machine is None or self.given_back or self.failed:
             return
@@ -100,7 +110,7 @@ class Record:
         if self.up_s is None:
             if seen is not None and seen.membership is Membership.TAKES:
                 self.up_s = now_s
-            elif now_s - max(self.asked_s, machine.created_s or 0.0) > pace.join_within_s:
+            elif now_s - max(self.asked_s, machine.created_s or 0.0, awake_s) > pace.join_within_s:
                 self.problem = f"it did not join its cluster within {pace.join_within_s:g} s"
         elif joined is not None and (seen is None or seen.membership is Membership.LOST):
             since_s = self.unlisted_s = now_s if self.unlisted_s is None else self.unlisted_s
