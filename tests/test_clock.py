@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.clock import StepsBack, VirtualClock, WallClock
+from penstock.clock import StepsBack, TimesOfDay, VirtualClock, WallClock
 
 
 def test_the_virtual_clock_jumps_forward_and_never_back() -> None:
@@ -56,3 +56,46 @@ def test_the_wall_clock_goes_on_while_the_machine_is_suspended(monkeypatch: pyte
     real = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + slept_s)
     assert slept_s <= clock.now_s() - before_s < slept_s + 60.0
+
+
+class Machine:
+    """A machine whose clock can be set, and a run's clock on it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.counted_s, self.step_s = 1000.0, 0.0
+        patch.setattr("penstock.clock.counted_s", lambda: self.counted_s)
+        patch.setattr(time, "time", lambda: 1e9 + self.counted_s + self.step_s)
+        self.clock = WallClock()
+        self.times = TimesOfDay(self.clock)
+
+    def later(self, by_s: float) -> float:
+        """Let some time pass; the time of day then."""
+        self.counted_s += by_s
+        return time.time()
+
+
+@pytest.mark.parametrize("step_s", [3600.0, 5.0, -5.0, -3600.0])
+def test_times_of_day_before_and_after_a_step_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    machine = Machine(monkeypatch)
+    before_s, then_s = machine.later(1.0), machine.clock.now_s()
+    assert machine.times.at_s(before_s) == then_s
+
+    machine.step_s = step_s
+    after_s = machine.later(0.5)
+    assert machine.times.at_s(after_s) == pytest.approx(machine.clock.now_s())
+    assert machine.times.at_s(before_s) == pytest.approx(then_s)
+
+    far_s, far_then_s = machine.later(20_000.0), machine.clock.now_s()
+    machine.later(10.0)
+    assert machine.times.at_s(far_s) == pytest.approx(far_then_s), "older than the step is long"
+
+
+def test_a_clock_that_was_set_before_anybody_looked_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    machine.step_s = 3600.0
+    told_s = machine.later(100.0)
+    machine.later(1.0)
+    times = TimesOfDay(WallClock(machine.clock.anchor_s))  # a process that comes up with the run's anchor
+    assert times.at_s(told_s) == pytest.approx(machine.clock.now_s() - 1.0)

@@ -55,6 +55,44 @@ class WallClock:
             time.sleep(min(remaining_s, 0.5))
 
 
+class TimesOfDay:
+    """Makes times of a clock that is never set of the times of day that Spark, files and others bear here.
+
+    Those before a step of the machine's clock are told from those after it: it is remembered until when each
+    difference was true. An instant that was twice, as an hour that was set back, is taken for the later one
+    once that has come; so ask soon. Use it from one thread.
+    """
+
+    LEAST_S = 0.1
+    """A smaller difference is none: two clocks cannot be read at the same instant."""
+    MOST = 100
+    """So many steps are remembered."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
+        self._ahead_s = 0.0
+        """How far the time of day is ahead of the clock; nothing, when the clock was anchored."""
+        self._before: list[tuple[float, float]] = []
+        """How far it was ahead until each step, and when that step was noticed."""
+
+    def look(self) -> float:
+        """Notice whether the machine's clock was set since the last look; the clock's present instant."""
+        now_s = self._clock.now_s()
+        ahead_s = time.time() - now_s
+        if abs(ahead_s - self._ahead_s) >= self.LEAST_S:
+            self._before = [*self._before, (self._ahead_s, now_s)][-self.MOST :]
+            self._ahead_s = ahead_s
+        return now_s
+
+    def at_s(self, told_s: float) -> float:
+        """When a time of day was, by the clock."""
+        now_s = self.look()
+        was_s = [told_s - ahead_s for ahead_s, until_s in self._before if told_s - ahead_s <= until_s]
+        if told_s - self._ahead_s <= now_s or not was_s:
+            was_s.append(told_s - self._ahead_s)
+        return max(was_s)
+
+
 class StepsBack:
     """Notices that the machine's clock was set back: who waits for a time of day then waits for longer."""
 

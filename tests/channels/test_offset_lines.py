@@ -45,6 +45,8 @@ def test_the_line_written_down_for_a_folder_is_used(tmp_path: Path) -> None:
     assert FilesConsumption(slow, checkpoint).backlog() == (0, 0)
     assert FilesConsumption(fast, checkpoint).backlog() == (0, 10)
     assert FilesConsumption(fast, checkpoint).arrivals(1) == [Arrival(2.0, 10.0)]
+    by_the_run = FilesConsumption(fast, checkpoint).arrivals(1, lambda told_s: told_s - 1.0)
+    assert by_the_run == [Arrival(1.0, 10.0)], "files bear the time of day"
     assert FilesConsumption(slow, checkpoint).arrivals(1) == []
     assert FilesConsumption(fast, checkpoint).clean() == 2
 

@@ -6,11 +6,14 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.clock import TimesOfDay, WallClock
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import Executor, ExecutorControl
 from penstock.spark.session.goals import Goals
@@ -41,6 +44,34 @@ def test_a_progress_event_becomes_a_batch() -> None:
     assert batch.parts_s["addBatch"] == 0.18
     assert batch.started_s == 1772359201.5
     assert batch.observed == {"latency_s": 1.25}
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_batchs_times_are_the_runs_whatever_the_machines_clock_is_set_to(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    began_s, step = parse_progress(EVENT).started_s, [0.0]
+    now_s = [began_s + 1.0]
+    monkeypatch.setattr("penstock.clock.counted_s", lambda: now_s[0])
+    monkeypatch.setattr(time, "time", lambda: now_s[0] + step[0])
+    at_s = TimesOfDay(WallClock(0.0)).at_s
+    assert parse_progress(EVENT, at_s).started_s == began_s
+    step[0] = step_s
+    after = {**EVENT, "timestamp": datetime.fromtimestamp(began_s + 5.0 + step_s, timezone.utc).isoformat()}
+    now_s[0] += 10.0
+    batch = parse_progress(after, at_s)
+    assert (batch.started_s, batch.duration_s) == (began_s + 5.0, 0.25)
+
+
+def test_a_batch_within_which_the_clock_was_set_forward_took_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began_s = parse_progress(EVENT).started_s
+    monkeypatch.setattr("penstock.clock.counted_s", lambda: began_s + 3.0)
+    monkeypatch.setattr(time, "time", lambda: began_s + 3603.0)
+    at_s = TimesOfDay(WallClock(0.0)).at_s
+    batch = parse_progress({**EVENT, "durationMs": {"triggerExecution": 3_602_000}}, at_s)
+    assert (batch.started_s, batch.duration_s) == (began_s, 2.0)
 
 
 def an_executor(active: int, done: int, time_s: float, cores: int = 1) -> Executor:
@@ -222,6 +253,22 @@ def test_a_folder_that_is_not_here_gives_no_count(tmp_path: Path) -> None:
 )
 def test_sizes_are_read_as_spark_writes_them(text: str, mib: int) -> None:
     assert size_mib(text) == mib
+
+
+@pytest.mark.spark
+def test_an_executor_is_there_since_an_instant_of_the_runs_clock(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_s, real = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: real() + step_s[0])
+    clock = WallClock()
+    meter = SessionMeter(spark, "lines", ExecutorControl(spark), times=TimesOfDay(clock))
+    first = replace(an_executor(0, 0, 0.0), added_s=time.time())
+    since_s = meter.since_s(first)
+    step_s[0] = -3600.0
+    second = replace(first, id="2", added_s=time.time())
+    assert abs(meter.since_s(second) - clock.now_s()) < 5.0
+    assert meter.since_s(first) == since_s
 
 
 @pytest.mark.spark

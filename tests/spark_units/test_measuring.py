@@ -9,7 +9,7 @@ import pytest
 from penstock.channels.model import Arrival
 from penstock.monitoring import Measurement
 from penstock.spark.session.progress import parse_progress
-from penstock.spark.unit.meter import ages_of, came_in
+from penstock.spark.unit.meter import ages_of, by_the_clock, came_in
 from penstock.spark.unit.totals import UnitTotals
 
 
@@ -49,6 +49,20 @@ def test_ages_since_the_source_are_spread_over_what_a_files_name_tells():
 
     assert ages.mean_s == pytest.approx(4.0)
     assert 5.5 < ages.p95_s <= ages.p99_s <= 6.0
+
+
+def test_ages_of_records_from_a_time_of_day_are_by_the_runs_clock():
+    ages = ages_of([an_event()], "source", {}, lambda told_s: told_s - 10.0)
+
+    assert ages.mean_s == pytest.approx(12.0)
+
+
+def test_source_times_of_a_feeder_stay_and_those_of_day_become_the_runs():
+    told = {"fed": [Arrival(9.0, 1, (7.0, 8.0))], "read": [Arrival(9.0, 1, (17.0, 18.0)), Arrival(9.0, 1)]}
+
+    found = by_the_clock(told, {"read"}, lambda told_s: told_s - 10.0)
+
+    assert found == {"fed": told["fed"], "read": [Arrival(9.0, 1, (7.0, 8.0)), Arrival(9.0, 1)]}
 
 
 @pytest.mark.parametrize("event", [an_event(numInputRows=0), an_event(observedMetrics={})])

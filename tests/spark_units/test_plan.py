@@ -9,7 +9,7 @@ import pytest
 from penstock.channels.model import Stream
 from penstock.errors import ConfigurationError
 from penstock.runs.run import require_runnable
-from penstock.spark.unit.plan import generated_sources, plan_unit
+from penstock.spark.unit.plan import generated_sources, is_fed, plan_unit
 from penstock.topology.model import Channel, Choice, Operator, Sink, Site, Source, Topology, Unit
 
 from .conftest import a_topology, one_operator
@@ -50,6 +50,14 @@ def test_several_consumers_of_an_operator_are_one_outlet():
 
     assert [stream.consumer for stream in outlet.streams] == ["b", "c"]
     assert [sink.name for sink in outlet.sinks] == ["out"]
+
+
+def test_records_are_by_the_runs_clock_where_a_feeder_is_behind_them():
+    fed = a_topology([Operator("a", ("numbers",)), Operator("b", ("read",)), Operator("c", ("a", "b"))], [])
+    topology = replace(fed, sources=(*fed.sources, Source("read", function="functions:numbers")))
+
+    found = {name: is_fed(topology, name) for name in ("numbers", "read", "a", "b", "c")}
+    assert found == {"numbers": True, "read": False, "a": True, "b": False, "c": True}
 
 
 def test_a_crossing_edge_without_a_schema_is_told():

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,7 +197,7 @@ class FilesConsumption:
                 self._shorten()
             return deleted
 
-    def arrivals(self, batch_id: int) -> list[Arrival]:
+    def arrivals(self, batch_id: int, at_s: Callable[[float], float] = float) -> list[Arrival]:
         """When the files of one micro-batch of the query arrived, and what their names tell."""
         with self._lock:
             until, after = self._entry_of(batch_id), self._entry_of(batch_id - 1)
@@ -205,7 +205,7 @@ class FilesConsumption:
                 self._read_log()
                 until, after = self._entry_of(batch_id), self._entry_of(batch_id - 1)
             return [
-                arrival
+                arrival._replace(at_s=at_s(arrival.at_s))
                 for number in range(max(after + 1, until - _ARRIVALS_KEPT), until + 1)
                 for arrival in self._arrivals.get(number, ())
             ]

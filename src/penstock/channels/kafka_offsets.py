@@ -91,8 +91,8 @@ class KafkaConsumption:
         begin = offset_of(self._topic, self._checkpoint, started - 1) or self._first()
         return Backlog(waiting, sum(max(0, n - begin.get(place, n)) for place, n in end.items()))
 
-    def arrivals(self, batch_id: int) -> list[Arrival]:
-        """When the records of a noted micro-batch arrived."""
+    def arrivals(self, batch_id: int, at_s: Callable[[float], float] = float) -> list[Arrival]:
+        """When the records of a noted micro-batch arrived, by the clock of the notes."""
         with self._lock:
             return list(self._arrivals.get(batch_id, ()))
 

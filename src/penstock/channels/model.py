@@ -35,6 +35,7 @@ class Arrival(NamedTuple):
     """When some records of a micro-batch arrived, how many they are, and from when they are."""
 
     at_s: float
+    """By the clock of whoever asked (see `Consumption.arrivals`)."""
     records: float
     span_s: tuple[float, float] | None = None
     """Source times of the first and the last of them; None where they are not known."""
@@ -105,8 +106,11 @@ class Consumption(Protocol):
         """Records that wait, and records in service."""
         ...
 
-    def arrivals(self, batch_id: int) -> list[Arrival]:
-        """When the records of a micro-batch arrived; empty for one that is long past."""
+    def arrivals(self, batch_id: int, at_s: Callable[[float], float] = float) -> list[Arrival]:
+        """When the records of a micro-batch arrived; empty for one that is long past.
+
+        `at_s` makes an instant of the clock by which batches are noted of a time of day that files bear.
+        """
         ...
 
     def place(self, batch_id: int) -> str:

@@ -364,6 +364,7 @@ class Run:
             storage=clusters.storage(submission.unit),
             environment=clusters.environment(submission.unit),
             on_trial_s=obeying.on_trial_s(self, submission.revision),
+            anchor_s=clock_of(self.folder.root).anchor_s,
         )
 
     def _take_up(self, adopted: bool) -> None:

@@ -20,7 +20,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import WallClock
+from penstock.clock import TimesOfDay, WallClock
 from penstock.controller import Controller, Journal, Tick
 from penstock.controller.listening import Listener, Telling
 from penstock.controller.metrics import Tally, page_of, samples_of
@@ -80,9 +80,11 @@ class Attached:
         self._reason = reason
         self.journal = journal
         unit = topology.units[0]
-        self._meter = SessionMeter(spark, unit.name, control, goals=goals)
-        self._plane = SessionPlane(unit.name, control, self._meter, act=scaling, placed=provider is not None)
         self._clock = WallClock()
+        # The driver of a Spark Connect server has another clock: setting this machine's does not move it.
+        times = None if is_connect(spark) else TimesOfDay(self._clock)
+        self._meter = SessionMeter(spark, unit.name, control, goals=goals, times=times)
+        self._plane = SessionPlane(unit.name, control, self._meter, act=scaling, placed=provider is not None)
         self._tally = Tally()
         self._status = Status(
             topology.name, self._clock.now_s(), (), (), "0", phase="starting", acting=scaling, reason=reason

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.clock import TimesOfDay
 from penstock.monitoring import DurationStatistics, InstanceReading, Measurement
 from penstock.spark.gateway.connect import Executors
 from penstock.spark.gateway.executors import Executor
@@ -75,10 +76,12 @@ class SessionMeter:
         *,
         waiting: Callable[[Sequence[Batch]], int | None] | None = None,
         goals: Goals | None = None,
+        times: TimesOfDay | None = None,
     ) -> None:
         """`waiting` replaces the count of waiting records, where somebody (a channel) knows better; it is
         given the batches since the last measurement. `goals` are those of the queries; where they are known,
-        so is how long batches may take, and with it what a record costs in them."""
+        so is how long batches may take, and with it what a record costs in them. `times` tells what Spark's
+        times of day are by the clock whose instants `measure` is given; without it they are that clock's."""
         self.unit = unit
         self.state = MeterState.WAITING
         """Whether there are queries to measure, as of the last look."""
@@ -90,7 +93,10 @@ class SessionMeter:
         self._spark = spark
         self._executors = executors
         self._waiting_known = waiting
-        self._progress = ProgressReader(spark)
+        self._progress = ProgressReader(spark, times)
+        self._times = times
+        self._since_s: dict[str, float] = {}
+        """Since when executors are there."""
         self._goals = goals or Goals(1.0)
         self._goals_known = goals is not None
         self._work, self._work_of = Work(), set[str]()
@@ -158,6 +164,7 @@ class SessionMeter:
         batches, self._batches = self._batches, []
         self.batches = tuple(batches)
         executors = self.executors = self._executors.executors()
+        self._since_s = {executor.id: self.since_s(executor) for executor in executors}
         usage = self._processes.readings(executors)
         busy_s, readings = self._readings(executors, usage, now_s)
         previous_s, self._last_s = self._last_s, now_s
@@ -233,6 +240,11 @@ class SessionMeter:
             self.unit, now_s, now_s - previous_s, arrived=0, processed=0,
             service_s=self._service_s, readings=readings,
         )  # fmt: skip
+
+    def since_s(self, executor: Executor) -> float:
+        """Since when an executor is there, by the clock of the measurements: found out once and kept."""
+        told_s = executor.added_s
+        return self._since_s.setdefault(executor.id, self._times.at_s(told_s) if self._times else told_s)
 
     def _longest_s(self, query: str) -> float:
         """How long a query's batches may take; 0 where nobody said what is wanted of it."""

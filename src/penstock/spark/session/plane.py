@@ -64,7 +64,7 @@ class SessionPlane:
                 executor.id,
                 InstanceState.RETIRING if executor.id in retiring else InstanceState.RUNNING,
                 executor.host if self._placed else HOST,
-                executor.added_s,
+                self._meter.since_s(executor),
             )
             for executor in self._meter.executors
         )

@@ -9,11 +9,12 @@ Exact durations: give a query `df.observe("penstock", …)` columns named like t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.clock import TimesOfDay
 from penstock.spark.gateway.events import Known, QueryEvents
 from penstock.spark.gateway.queries import Trigger, trigger_of
 
@@ -45,6 +46,7 @@ class Batch:
     """The query's id; it survives restarts."""
     number: int
     started_s: float
+    """By the run's clock, where the reader knows it."""
     duration_s: float
     rows: int
     rows_out: int | None
@@ -65,8 +67,11 @@ class Batch:
 class ProgressReader:
     """Reads the new progress events of every query of a session, each once. Use it from one thread."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, times: TimesOfDay | None = None) -> None:
+        """`times` makes times of the run's clock of those of Spark, which are times of day of this machine;
+        without it they are left as they are."""
         self._events = QueryEvents(spark)
+        self._times = times
         self._triggers: dict[str, Trigger] = {}
         self._running: dict[str, Known] = {}
         self._last: dict[str, int] = {}
@@ -76,6 +81,8 @@ class ProgressReader:
 
     def read(self) -> list[Batch]:
         """What all queries did since the last call, oldest first, also those that have ended since."""
+        if self._times is not None:
+            self._times.look()  # so that a step of the clock is noticed soon also where no batch ends
         active, events = self._events.read()
         self._running = {known.run: known for known in active}
         for event in events:
@@ -87,7 +94,8 @@ class ProgressReader:
         for gone in [run for run in self._last if run not in self._running]:
             del self._last[gone]
             self._triggers.pop(gone, None)
-        return sorted((parse_progress(event) for event in events), key=lambda batch: batch.started_s)
+        at_s = float if self._times is None else self._times.at_s
+        return sorted((parse_progress(event, at_s) for event in events), key=lambda batch: batch.started_s)
 
     def running(self) -> dict[str, Known]:
         """The active queries as of the last read, by run."""
@@ -100,8 +108,12 @@ class ProgressReader:
         return self._triggers[run]
 
 
-def parse_progress(event: Mapping[str, Any]) -> Batch:
-    """A progress event, as Spark prints it in JSON, as a batch."""
+def parse_progress(event: Mapping[str, Any], at_s: Callable[[float], float] = float) -> Batch:
+    """A progress event, as Spark prints it in JSON, as a batch; `at_s` tells when a time of day was.
+
+    Spark measures how long a batch took by the time of day, too. Of one within which the clock was set back
+    by more than that it knows nothing: such a batch counts as one that took no time.
+    """
     sources = tuple(
         SourceProgress(
             source["description"],
@@ -121,12 +133,13 @@ def parse_progress(event: Mapping[str, Any]) -> Batch:
         for name, value in metrics.items()
         if name in OBSERVED and value is not None
     }
-    started = datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00"))
+    started_s = datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00")).timestamp()
+    began_s, ended_s = at_s(started_s), at_s(started_s + parts_s.get("triggerExecution", 0.0))
     return Batch(
         query=event["id"],
         number=int(event["batchId"]),
-        started_s=started.timestamp(),
-        duration_s=parts_s.get("triggerExecution", 0.0),
+        started_s=began_s,
+        duration_s=round(max(0.0, ended_s - began_s), 3),
         rows=sum(source.rows for source in sources) if sources else int(event.get("numInputRows") or 0),
         rows_out=None if rows_out is None or rows_out < 0 else int(rows_out),
         parts_s=parts_s,

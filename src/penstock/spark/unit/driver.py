@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.channels.registry import jars_of
-from penstock.clock import StepsBack
+from penstock.clock import StepsBack, TimesOfDay, WallClock
 from penstock.errors import ClusterError, ConfigurationError, PenstockError
 from penstock.fleet.deployment import InstanceState
 from penstock.fleet.ports import SeenInstance, UnitReport
@@ -154,6 +154,7 @@ class UnitDriver:
         self.folders = RunFolders(Path(specification.folder))
         self._client = client
         self._wanted = specification.wanted
+        self._clock = WallClock(specification.anchor_s)
         self._state = UnitState.SUBMITTED
         self._notices: list[str] = []
         self._problem: str | None = None
@@ -285,7 +286,7 @@ class UnitDriver:
                 LOG.warning("%s", notice)
 
     def _beat(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
-        meter = UnitMeter(spark, executors, query)
+        meter = UnitMeter(spark, executors, query, TimesOfDay(self._clock))
         every_s = measuring_s(self.topology)
         measured_s = -every_s
         scalable = scalability(spark).possible
@@ -364,7 +365,7 @@ class UnitDriver:
             slots.bring_to({name: n - own for name, n in wanted.items()}, present, max(1, cores))
 
     def _one_beat(self, spark: SparkSession, executors: ExecutorControl, meter: UnitMeter, due: bool) -> None:
-        measurement = meter.measure(time.time()) if due else None
+        measurement = meter.measure(self._clock.now_s()) if due else None
         present = meter.meter.executors if due else executors.present()
         retiring = executors.retiring
         with self._lock:
@@ -372,10 +373,10 @@ class UnitDriver:
             state = self._state
         report = UnitReport(
             self.unit,
-            time.time(),
+            self._clock.now_s(),
             state,
             str(spark.sparkContext.applicationId),
-            self._seen(present, retiring),
+            self._seen(present, retiring, meter.meter.since_s),
             measurement,
             notices,
             self._problem,
@@ -387,7 +388,12 @@ class UnitDriver:
         else:
             self._wanted = wanted
 
-    def _seen(self, present: tuple[Executor, ...], retiring: frozenset[str]) -> tuple[SeenInstance, ...]:
+    def _seen(
+        self,
+        present: tuple[Executor, ...],
+        retiring: frozenset[str],
+        since_s: Callable[[Executor], float],
+    ) -> tuple[SeenInstance, ...]:
         starting = self._newcomers.starting(present, retiring) if self._newcomers is not None else ()
         states = dict.fromkeys(starting, InstanceState.STARTING)
         states |= dict.fromkeys(retiring, InstanceState.RETIRING)
@@ -396,7 +402,7 @@ class UnitDriver:
                 executor.id,
                 states.get(executor.id, InstanceState.RUNNING),
                 executor.host,
-                executor.added_s,
+                since_s(executor),
             )
             for executor in present
         )

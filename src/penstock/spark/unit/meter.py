@@ -8,16 +8,18 @@ exception: the query reports their times.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.channels.model import Arrival, Backlog, FinishedBatch
+from penstock.clock import TimesOfDay
 from penstock.monitoring import Counted, DurationStatistics, Measurement
 from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.session.meter import SessionMeter
 from penstock.spark.session.progress import Batch
 from penstock.spark.unit.composition import BEHIND, OBSERVED_INPUT, OBSERVED_OUTPUT
+from penstock.spark.unit.plan import is_fed
 from penstock.spark.unit.query import UnitQuery
 
 if TYPE_CHECKING:
@@ -44,8 +46,19 @@ class Ages:
 class UnitMeter:
     """One measurement a call for one unit. Use it from one thread."""
 
-    def __init__(self, spark: SparkSession, executors: ExecutorControl, query: UnitQuery) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        executors: ExecutorControl,
+        query: UnitQuery,
+        times: TimesOfDay | None = None,
+    ) -> None:
+        """`times` tells what times of day are by the run's clock, whose instants `measure` is given; without
+        it they are that clock's."""
         self._query = query
+        self._at_s: Callable[[float], float] = float if times is None else times.at_s
+        self._of_day = {g.name for g in query.plan.inputs if not is_fed(query.topology, g.name)}
+        """Inputs whose records' source times are times of day."""
         self._published = 0
         self._tells_outlets = False
         """Whether the query observes what leaves behind each operator."""
@@ -55,7 +68,7 @@ class UnitMeter:
         """Records that have left the backlog and are not told of as processed yet: of an input, or of all."""
         self._told: dict[int, dict[str, list[Arrival]]] = {}
         """When the records of the last measurement's batches arrived, by input."""
-        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting)
+        self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting, times=times)
 
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query runs."""
@@ -68,7 +81,7 @@ class UnitMeter:
         if measurement is None:
             return None
         durations = ages_of(batches, "arrived", arrivals)
-        latencies = ages_of(batches, "source", arrivals)
+        latencies = ages_of(batches, "source", arrivals, self._at_s)
         processed = sum(self._rows(batch, arrivals[batch.number]) for batch in batches if batch.rows)
         grown = sum(map(sum, self._backlogs.values())) - sum(map(sum, before.values()))
         emitted, emitted_by = self._emitted(batches)
@@ -119,7 +132,8 @@ class UnitMeter:
         """When a batch's records arrived, as its channels know it."""
         sources = batch.event.get("sources") or ()
         self._query.note(FinishedBatch(batch.number, batch.started_s, batch.ended_s, sources))
-        return self._query.arrivals(batch.number) if batch.rows else {}
+        found = self._query.arrivals(batch.number, self._at_s) if batch.rows else {}
+        return by_the_clock(found, self._of_day, self._at_s)
 
     def _emitted(self, batches: Sequence[Batch]) -> tuple[int, tuple[Counted, ...]]:
         """Records sent on: as Spark's sink counts them, as the publisher does, or as the query observes.
@@ -149,6 +163,18 @@ class UnitMeter:
         return sum(each.waiting for each in self._backlogs.values())
 
 
+def by_the_clock(
+    arrivals: Mapping[str, list[Arrival]], of_day: Collection[str], at_s: Callable[[float], float]
+) -> dict[str, list[Arrival]]:
+    """Arrivals by input; source times of those `of_day` are times of day, and `at_s` tells when one was."""
+
+    def told(some: Arrival) -> Arrival:
+        span_s = None if some.span_s is None else (at_s(some.span_s[0]), at_s(some.span_s[1]))
+        return some._replace(span_s=span_s)
+
+    return {name: [told(s) for s in some] if name in of_day else some for name, some in arrivals.items()}
+
+
 def came_in(processed: int, grown: int, unseen: int) -> tuple[int, int]:
     """Records that came in, and those that left the backlog and were not told of as processed.
 
@@ -160,11 +186,17 @@ def came_in(processed: int, grown: int, unseen: int) -> tuple[int, int]:
     return max(0, balance), 0 if processed else max(0, -balance)
 
 
-def ages_of(batches: Sequence[Batch], kind: str, arrivals: Mapping[int, Sequence[Arrival]]) -> Ages:
+def ages_of(
+    batches: Sequence[Batch],
+    kind: str,
+    arrivals: Mapping[int, Sequence[Arrival]],
+    at_s: Callable[[float], float] = float,
+) -> Ages:
     """Ages from an instant of a kind (`arrived` or `source`) to the end of each batch, over all records.
 
     `arrivals` says by batch number when its records arrived. Source times are spread evenly over what is
-    known: a file's first and last, or the mean and first one that a source's own query reports.
+    known: a file's first and last, or the mean and first one that a source's own query reports. The latter
+    are times of day; `at_s` tells when one was.
     """
     points: list[tuple[float, float]] = []
     for batch in batches:
@@ -182,9 +214,10 @@ def ages_of(batches: Sequence[Batch], kind: str, arrivals: Mapping[int, Sequence
         for name, metrics in (batch.event.get("observedMetrics") or {}).items():
             mean_ms, first_ms = metrics.get(f"{kind}_mean_ms"), metrics.get(f"{kind}_first_ms")
             if name.startswith(OBSERVED_INPUT) and mean_ms is not None and first_ms is not None:
-                spread_s = (mean_ms - first_ms) / 1000
+                first_s = at_s(first_ms / 1000)
+                spread_s = at_s(mean_ms / 1000) - first_s
                 points += [
-                    (batch.ended_s - first_ms / 1000 - 2 * spread_s * share, batch.rows / len(_SPREAD))
+                    (batch.ended_s - first_s - 2 * spread_s * share, batch.rows / len(_SPREAD))
                     for share in _SPREAD
                 ]
     if not points:

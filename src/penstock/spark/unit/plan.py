@@ -161,6 +161,17 @@ def _input(topology: Topology, unit: str, name: str) -> UnitInput:
     return UnitInput(name, Stream(name, unit, source.schema or DEFAULT_SCHEMA))
 
 
+def is_fed(topology: Topology, name: str) -> bool:
+    """Whether a feeder, which goes by the run's clock, is behind a source's or an operator's records.
+
+    Where none is, they are from a time of day.
+    """
+    source = topology.source_by_name.get(name)
+    if source is not None:
+        return source.function is None
+    return any(is_fed(topology, given) for given in topology.operator_by_name[name].inputs)
+
+
 def generated_sources(topology: Topology) -> dict[str, tuple[str, ...]]:
     """Sources whose records a feeder writes, and the units that read each."""
     found: dict[str, list[str]] = {}

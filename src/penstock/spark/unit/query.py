@@ -363,9 +363,9 @@ class UnitQuery:
         for consumption in self._consumed().values():
             consumption.note(batch)
 
-    def arrivals(self, batch_id: int) -> dict[str, list[Arrival]]:
+    def arrivals(self, batch_id: int, at_s: Callable[[float], float] = float) -> dict[str, list[Arrival]]:
         """When the records of a micro-batch arrived, by input, and what is known of those."""
-        return {name: consumption.arrivals(batch_id) for name, consumption in self._consumed().items()}
+        return {name: each.arrivals(batch_id, at_s) for name, each in self._consumed().items()}
 
     def clean(self) -> int:
         """Give back the room of what was read; how much, as the channels count it. Never raises.

@@ -38,6 +38,8 @@ class UnitSpecification:
 
     on_trial_s: float = 0.0
     """How long it has yet to prove itself: where all records fail so soon, its version is to blame."""
+    anchor_s: float | None = None
+    """The anchor of the run's clock, which it measures by; None where it shall take one of its own."""
     prepare: bool = False
     """Whether it shall be ready to take its unit over, and wait until it is told to."""
 
