@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.clock import VirtualClock
-from penstock.controller.journal import Journal, database
+from penstock.controller.journal import Journal
 from penstock.controller.loop import Controller, NewBudgets, Tick
 from penstock.controller.mode import Mode
 from penstock.fleet.actions import (
@@ -499,28 +498,3 @@ def test_readings_that_are_missing_give_no_estimate_and_no_warning(name: str) ->
 def test_actions_are_described_in_one_line() -> None:
     assert described(MigrateInstance("a-1", "a-2", "a", "h2", "room")) == "migrate a-1 on h2: room"
     assert described(StartInstance("a-1", "a", None, "queue")) == "start a-1: queue"
-
-
-def test_a_journal_that_cannot_be_written_is_told_once_and_on_record_as_soon_as_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "WAIT_S", 0.05)
-    path = tmp_path / "journal.db"
-    topology = a_topology(units=("a",))
-    with Journal(path, "r") as journal:
-        journal.claim()
-        clock = VirtualClock()
-        controller = Controller(topology, HandGround(topology).ground, clock, journal)
-        controller.tick()
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-        for _ in range(3):
-            clock.wait_until(clock.now_s() + 60.0)
-            controller.tick()
-        other.execute("ROLLBACK")
-        other.close()
-        clock.wait_until(clock.now_s() + 60.0)
-        controller.tick()
-        told = [row["text"] for row in journal.rows("notice") if "cannot be written" in row["text"]]
-    assert len(told) == 1
-    assert "database is locked" in told[0]

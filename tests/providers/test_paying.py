@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 from benchmarks.slow_cloud import OnItsHosts
 
 from penstock.clock import WallClock
-from penstock.controller.journal import Journal
+from penstock.controller.journal import Journal, database
 from penstock.controller.loop import Controller
 from penstock.controller.status import Watching
 from penstock.fleet.deployment import HostState, InstanceState
@@ -185,6 +186,24 @@ def test_a_budget_that_is_spent_stops_growth_and_is_told(tmp_path: Path) -> None
         assert len([h for h in run.provider.hosts(0.0) or () if h.state is HostState.UP]) == 2
         run.controller.finish()
         assert len(cloud.records) == 2
+
+
+def test_machines_are_given_back_at_the_end_though_the_journal_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "WAIT_S", 0.05)
+    cloud = FakeCloud()
+    with driven(tmp_path, a_topology(SITE), cloud) as run:
+        run.until(lambda: len(run.running()) == 2)
+        other = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        run.controller.finish()
+        assert cloud.living() == []
+        for host in run.running().values():
+            assert f"host {host} was given back" in caplog.text
+        other.close()
+    with Journal(tmp_path / "journal.db", "paid") as seen:
+        assert not [lease for lease in seen.leases() if lease.open], "on record once it is free"
 
 
 def test_two_clusters_of_one_name_are_two_owners_and_the_next_controller_the_same_one(tmp_path: Path) -> None:

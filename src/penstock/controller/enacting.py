@@ -7,12 +7,12 @@ heard is simply said again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.controller.guards import Verdict
 from penstock.errors import ClusterError
-from penstock.fleet.actions import LeaseHost, ReleaseHost, StartInstance, described
+from penstock.fleet.actions import Action, LeaseHost, ProlongLease, ReleaseHost, StartInstance, described
 from penstock.fleet.fleet import Fleet
 from penstock.fleet.limits import Orders
 from penstock.fleet.ports import Ground, Submission
@@ -56,6 +56,15 @@ def carry_out(orders: Orders, fleet: Fleet, ground: Ground, now_s: float) -> Ena
     for unit in orders.tell:
         ground.plane.tell(unit, fleet.wanted(unit), now_s)
     return enacted
+
+
+def never_said(actions: Iterable[Action]) -> dict[tuple[str, str], str]:
+    """Actions of a run that ended before they could be recorded, as failures: nobody was told of them.
+
+    Hosts are given back at the end all the same, and a lease is prolonged by keeping it.
+    """
+    why = "the run ended before it could be recorded"
+    return {(a.kind, a.subject): why for a in actions if not isinstance(a, ReleaseHost | ProlongLease)}
 
 
 def log(now_s: float, verdicts: Sequence[Verdict]) -> None:

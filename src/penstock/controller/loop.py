@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from penstock.clock import Clock
 from penstock.controller import deciding
-from penstock.controller.enacting import carry_out, log
+from penstock.controller.enacting import carry_out, log, never_said
 from penstock.controller.filtering import Filtering
 from penstock.controller.guards import Verdict, guard
 from penstock.controller.journal import END_OF_RUN, MODE, Recorder, Restored, TickRecord
@@ -23,7 +23,7 @@ from penstock.controller.paying import Paying
 from penstock.controller.releasing import late_drains
 from penstock.controller.room import Room
 from penstock.controller.state import WINDOW, State
-from penstock.errors import FencedError, JournalUnavailableError
+from penstock.errors import FencedError, JournalError, JournalUnavailableError
 from penstock.fleet.actions import Action, ReleaseHost
 from penstock.fleet.deployment import Deployment, HostState
 from penstock.fleet.fleet import Fleet
@@ -107,6 +107,7 @@ class Controller:
         self._unsaid: tuple[Orders, tuple[Action, ...]] | None = None
         """Orders that could not be recorded, so they were not said."""
         self._journal_away = False
+        self._ends = False
         self._late_news: list[str] = []
         """What happened after a tick's record was made."""
         restored = journal.restore(WINDOW)
@@ -211,10 +212,14 @@ class Controller:
                 next_s = until_s
 
     def finish(self) -> None:
-        """Release every host and end every lease: nothing is paid after the run."""
-        now_s = self._clock.now_s()
+        """Release every host and end every lease: nothing is paid after the run, on record or not."""
+        now_s, self._ends = self._clock.now_s(), True
         self.mode = Mode.of(self.topology)  # what was told ends with the run
         deployment = self.fleet.deployment()
+        unsaid, self._unsaid = self._unsaid, None
+        too_late = {} if unsaid is None else never_said(unsaid[1])
+        for kind, subject in too_late:
+            self.state.undo(kind, subject)
         charges, notices = self.state.reconcile(deployment, now_s)
         charges += self.state.settled(deployment, now_s)
         releases = tuple(ReleaseHost(host, "the run is over") for host in self.state.ledger.open_leases())
@@ -224,13 +229,18 @@ class Controller:
         # What still runs is stopped with the run, so every lease ends here.
         charges += self.state.returned((action.host for action in releases), now_s)
         verdicts = tuple(Verdict(action, END_OF_RUN) for action in releases)
-        if self._record(now_s, False, deployment, (), verdicts, charges, None, notices):
-            leased = tuple(host for host in deployment.hosts.values() if host.leased)
-            self._enact(Orders(delete=leased), releases, {}, now_s)
+        self._record(now_s, False, deployment, (), verdicts, charges, None, notices)
+        # On record or not: nobody will look after them any more, and they cost money.
+        leased = tuple(host for host in deployment.hosts.values() if host.leased)
+        outcomes = self._enact(Orders(delete=leased), releases, too_late, now_s)
+        told = [f"host {done.action.subject} was given back" for done in outcomes if done.error is None]
         if self.paying:
             left, now_s = self.paying.close(), self._clock.now_s()
             corrections, news = self.paying.settle(self.state, now_s)
             self._record(now_s, False, self.fleet.deployment(), (), (), corrections, None, [*news, *left])
+            told += left
+        if self._journal_away:
+            LOG.error("the end of the run is not on record: %s", "; ".join(told) or "no host was leased")
 
     def settle(self) -> None:
         """Put on record what metered instances have used and not paid yet, so that a result counts it."""
@@ -353,7 +363,7 @@ class Controller:
             self.state.undo(kind, subject)
         failed = {**refused, **enacted.failed}
         if actions or failed:
-            self._journal.confirm(now_s, failed)
+            self._written(lambda: self._journal.confirm(now_s, failed))
         for (kind, subject), problem in refused.items():
             LOG.warning("%s %s failed: %s", kind, subject, problem)
         return tuple(Outcome(action, failed.get((action.kind, action.subject))) for action in actions)
@@ -381,32 +391,36 @@ class Controller:
         # A controller that comes back goes on as it was told.
         settings = {MODE: self.mode.value} if self.mode is not self._mode_kept else {}
         self._mode_kept = self.mode
+        tick = TickRecord(
+            at_s=now_s,
+            decided=decided,
+            next_host=self.state.next_host,
+            next_instance=self.state.next_instance,
+            hosts=len(deployment.hosts),
+            hosts_up=len([h for h in deployment.hosts.values() if h.state is HostState.UP]),
+            bill=self.state.ledger.total,
+            signals=signals,
+            instances={unit: len(members) for unit, members in deployment.by_unit.items()},
+            running=deployment.running,
+            verdicts=verdicts,
+            leases=self.state.taken_lease_changes(),
+            charges=charges,
+            budgets={} if new_budgets is None else new_budgets.budgets,
+            budget_reason="" if new_budgets is None else new_budgets.reason,
+            notices=notices,
+            lives=[life_of(living, now_s) for living in self.fleet.taken_changes()],
+            settings=settings,
+        )
+        return self._written(lambda: self._journal.record(tick))
+
+    def _written(self, write: Callable[[], None]) -> bool:
+        """Write to the journal; False where it cannot take it now (it keeps it for later)."""
         try:
-            self._journal.record(
-                TickRecord(
-                    at_s=now_s,
-                    decided=decided,
-                    next_host=self.state.next_host,
-                    next_instance=self.state.next_instance,
-                    hosts=len(deployment.hosts),
-                    hosts_up=len([h for h in deployment.hosts.values() if h.state is HostState.UP]),
-                    bill=self.state.ledger.total,
-                    signals=signals,
-                    instances={unit: len(members) for unit, members in deployment.by_unit.items()},
-                    running=deployment.running,
-                    verdicts=verdicts,
-                    leases=self.state.taken_lease_changes(),
-                    charges=charges,
-                    budgets={} if new_budgets is None else new_budgets.budgets,
-                    budget_reason="" if new_budgets is None else new_budgets.reason,
-                    notices=notices,
-                    lives=[life_of(living, now_s) for living in self.fleet.taken_changes()],
-                    settings=settings,
-                )
-            )
-        except FencedError:
-            raise
-        except JournalUnavailableError as error:
+            write()
+        except JournalError as error:
+            passes = isinstance(error, JournalUnavailableError)
+            if isinstance(error, FencedError) or not (passes or self._ends):
+                raise
             if not self._journal_away:
                 # Written down with the next tick, once there is a journal again.
                 self._late_news.append(
@@ -430,4 +444,4 @@ class Controller:
         if restored.intended:
             # They are in the fleet already, which says what it wants until it is seen.
             LOG.info("resuming: %d actions may not have been enacted", len(restored.intended))
-            self._journal.confirm(now_s, {})
+            self._written(lambda: self._journal.confirm(now_s, {}))
