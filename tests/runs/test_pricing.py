@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.controller.journal import Journal
+from penstock.controller.journal import Journal, database
 from penstock.errors import UnavailableError
 from penstock.fleet.deployment import InstanceState
 from penstock.infrastructure.siting import too_dear
 from penstock.machine.processes import wait_until
 from penstock.providers.price_lists import PriceList
-from penstock.runs.pricing import LOOK_S, Pricing, interval_s
+from penstock.runs.pricing import KEPT, LOOK_S, Pricing, interval_s
 from penstock.topology.model import Site, Topology
+from tests.controller.test_journal_away import locked
 from tests.runs.test_changes import at_two_sites
 from tests.runs.test_killed_amid_changes import Bomb, Stage, bomb  # noqa: F401
 
@@ -149,6 +150,28 @@ def test_prices_that_were_decided_on_move_nobody_again_also_after_an_undo_and_a_
         assert prices is not None
         assert too_dear(*prices, "second", places) is None, "it was dear before"
     assert said == []
+
+
+def test_a_journal_that_is_locked_puts_prices_off_and_ends_nothing(
+    lists: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WAIT_S", 0.05)
+    topology, path = listed(at_two_sites()), tmp_path / "journal.sqlite"
+    lists.prices["x"] = "6"
+    # Without a log that is written ahead, whoever locks the file locks readers out as well.
+    with Journal(path, "pair", buffered=True) as journal:
+        pricing = Pricing(journal, pytest.fail, lists)
+        with locked(path):
+            assert found(pricing, topology, 0.0) is None
+        assert pricing.look(topology, 2e6) is not None, "the same, once it can be read"
+    with Journal(path, "pair") as journal:
+        pricing = Pricing(journal, pytest.fail, lists)
+        assert found(pricing, topology, 0.0) is not None
+        with locked(path):
+            pricing.decided()
+        assert pricing.look(topology, 2e6) is None
+    with Journal(path, "pair") as journal:
+        assert journal.recall(KEPT)["x"] == {"m": "6.0"}, "written once it could be"
 
 
 @pytest.mark.parametrize("why", [UnavailableError("the list is away"), ValueError("no number is there")])

@@ -6,6 +6,7 @@ in its journal: a unit is moved where prices become others, not where somebody w
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from penstock.controller.journal import Journal
+from penstock.errors import JournalUnavailableError
 from penstock.infrastructure.siting import PAYS_BACK_UNITS
 from penstock.providers.price_lists import Lists, list_of, with_list_prices
 from penstock.topology.model import HostFlavour, Site, Topology
@@ -55,7 +57,10 @@ class Pricing:
             threading.Thread(target=self._read, args=(topology, every_s / 2), daemon=True).start()
         if self._new is None:
             return None
-        kept = self._journal.recall(KEPT)
+        try:
+            kept = self._journal.recall(KEPT)
+        except JournalUnavailableError:
+            return None  # what was decided on is not known now: it is looked at again
         before, now = topology if kept is None else repriced(topology, kept), repriced(topology, self._new)
         if now == before:
             self._new = None
@@ -65,7 +70,8 @@ class Pricing:
     def decided(self) -> None:
         """Take what the lists say as what is known from now on."""
         if self._new is not None:
-            self._journal.remember(KEPT, self._new)
+            with contextlib.suppress(JournalUnavailableError):  # it keeps it, and writes it once it can
+                self._journal.remember(KEPT, self._new)
             self._new = None
 
     def _take(self) -> None:
