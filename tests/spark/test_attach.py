@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from penstock.controller import Journal
 from penstock.errors import ConfigurationError
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.managers.local_cluster import LocalCluster
 
 DEMO = Path(__file__).parents[2] / "examples" / "attach" / "demo.py"
 
@@ -93,6 +96,31 @@ def test_executors_follow_the_backlog_up_and_down_and_every_decision_is_journall
         assert max(row["waiting"] for row in record.rows("observation")) > 30
         counted = sum(row["processed"] for row in record.rows("observation"))
     assert counted <= 200
+
+
+@pytest.mark.spark
+def test_a_master_that_hangs_keeps_nobody_waiting(
+    spark: Any, local_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    handles: list[Any] = []
+
+    def attach() -> None:
+        path = tmp_path / "journal.db"
+        handles.append(penstock.attach(spark, policy="fixed", max_instances=1, interval="1 s", journal=path))
+
+    attaching = threading.Thread(target=attach, daemon=True)
+    master = local_cluster.processes["master"].pid
+    os.kill(master, signal.SIGSTOP)
+    try:
+        attaching.start()
+        assert wait_until(lambda: bool(handles), 15), "the job's own thread goes on"
+        assert wait_until(lambda: handles[0].status().phase == "running", 15), handles[0].status()
+    finally:
+        os.kill(master, signal.SIGCONT)
+        attaching.join(180)
+        for handle in handles:
+            handle.stop(60.0)
+    assert handles[0].status().acting
 
 
 LOCAL = """

@@ -23,6 +23,7 @@ class Manager:
         self.spark = SimpleNamespace(sparkContext=context)
         self.answers = threading.Event()
         self.hangs = threading.Event()
+        self.said = threading.Event()
         self.target: int | None = None
         self.ids = ["1", "2", "3"]
         self.killed: list[str] = []
@@ -45,7 +46,8 @@ class Manager:
         self.killed.extend(ids)
         self.ids = [name for name in self.ids if name not in ids]
 
-    def tick(self) -> None: ...
+    def tick(self) -> None:
+        self.said.set()
 
 
 @pytest.fixture
@@ -83,6 +85,11 @@ def test_nobody_waits_for_a_manager_that_hangs(manager: Manager, obeying: Obeyin
     assert manager.target is None
     manager.answers.set()
     assert wait_until(lambda: manager.target == 3, 30), "and what was wanted last is what it comes to"
+
+
+def test_what_was_taken_over_is_said_before_anything_is_wanted(manager: Manager, obeying: Obeying) -> None:
+    obeying.start()
+    assert manager.said.wait(30)
 
 
 def test_who_shall_go_is_retired_and_who_shall_go_at_once_is_killed(

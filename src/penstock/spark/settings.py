@@ -240,7 +240,9 @@ def start_session(
     if not is_local(master):
         from penstock.spark.gateway.executors import ExecutorControl
 
-        ExecutorControl(spark).take_over()
+        control = ExecutorControl(spark)
+        if control.take_over() is not None:
+            control.tick()
     return spark
 
 

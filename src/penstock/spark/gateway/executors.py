@@ -180,7 +180,7 @@ class ExecutorControl:
     grace_s: float = 10.0
     """How long a retiring executor may finish its tasks before it is killed."""
     target: int | None = None
-    """The wanted number of executors, as last said; None before the first time."""
+    """The wanted number of executors, said at once or at the next `tick`; None before the first time."""
     further_cores: Mapping[str, int] = field(default_factory=dict)
     """Cores that executors have beyond those Spark knows of, by id (`ExecutorSlots.cores`)."""
     _retiring: dict[str, _Retirement] = field(default_factory=dict)
@@ -203,7 +203,8 @@ class ExecutorControl:
     def take_over(self) -> str | None:
         """Stop Spark's own dynamic allocation where it is on; says so, or gives None where it was off.
 
-        The target stays what Spark's manager started with. Calling it again changes nothing.
+        The target stays what Spark's manager started with. Calling it again changes nothing. It waits for no
+        cluster manager: the target is noted here, and said at the next `tick`.
         """
         if self._setting("spark.dynamicAllocation.enabled", "false") != "true":
             if self.target is None and counts_executors(self.spark.sparkContext.master):
@@ -216,8 +217,8 @@ class ExecutorControl:
             initial = int(self._setting("spark.dynamicAllocation.initialExecutors", "0") or 0)
             least = int(self._setting("spark.dynamicAllocation.minExecutors", "0") or 0)
             started = len(self.executors())
-            # Say it once more: the manager may have been stopped before it had asked.
-            self.set_target(max(initial, least, started))
+            # To be said once more: the manager may have been stopped before it had asked.
+            self.target = max(initial, least, started)
         return "stopped Spark's own dynamic allocation: executors are now added and retired by Penstock alone"
 
     def set_target(self, number: int) -> None:

@@ -105,6 +105,7 @@ class Attached:
 
     def start(self) -> None:
         """Start the loop in its own thread."""
+        self._plane.start()
         self._thread.start()
         if self._provider is not None:
             # A program that just ends must not leave hosts behind.

@@ -34,12 +34,16 @@ class Obeying:
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="penstock-executors", daemon=True)
 
-    def tell(self, wanted: Wanted) -> None:
-        """What is wanted from now on; returns at once."""
-        self._wanted = wanted
+    def start(self) -> None:
+        """Begin: until something is wanted, the target that was taken over stands, and is said."""
         if self.thread.ident is None:
             self.thread.start()
         self._wake.set()
+
+    def tell(self, wanted: Wanted) -> None:
+        """What is wanted from now on; returns at once."""
+        self._wanted = wanted
+        self.start()
 
     def end(self) -> None:
         """Change nothing any more."""
@@ -50,11 +54,12 @@ class Obeying:
         while not self._ended.is_set():
             self._wake.wait(PULSE_S)
             self._wake.clear()
-            wanted = self._wanted
-            if wanted is None or self._ended.is_set():
-                continue
+            if self._ended.is_set():
+                return
             try:
-                self._bring(wanted)
+                if self._wanted is not None:
+                    self._bring(self._wanted)
+                self._control.tick()
                 self.problem = None
             except Exception as error:
                 if self._ended.is_set() or is_stopped(self._control.spark):
@@ -77,4 +82,3 @@ class Obeying:
                 self._control.retire(new)
             if hurried := [name for name in wanted.kill if name in alive]:
                 self._control.kill(hurried)
-        self._control.tick()

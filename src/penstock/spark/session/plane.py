@@ -44,6 +44,11 @@ class SessionPlane:
         self.obeying = Obeying(control)
         """Who changes the executors."""
 
+    def start(self) -> None:
+        """Keep the executors that were taken over, until something else is wanted."""
+        if self._act:
+            self.obeying.start()
+
     def submit(self, submission: Submission) -> None:
         """It runs already; what is wanted of it is said."""
         self.tell(submission.unit, submission.wanted, 0.0)
