@@ -36,6 +36,7 @@ def test_importing_the_package_neither_starts_nor_loads_spark() -> None:
         ({"policy": "magic"}, "expected a policy out of .*rate"),
         ({"slo": "0 s"}, "must be above 0"),
         ({"min_instances": 5, "max_instances": 2}, "min_instances <= max_instances"),
+        ({"metrics": 99999}, "expected a port"),
     ],
 )
 def test_wrong_arguments_are_told_at_once(wrong: dict[str, Any], message: str) -> None:

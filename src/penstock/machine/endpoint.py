@@ -33,7 +33,7 @@ class Endpoint:
     """Serves one page below one path until it is closed. Requests are read only, and bounded in time."""
 
     def __init__(self, place: int | str, path: str, page: Page) -> None:
-        """Listen; port 0 takes a free one. ConfigurationError where the port is taken."""
+        """Listen; port 0 takes a free one. ConfigurationError where nobody can listen there now."""
         address = listening_address(place)
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +56,7 @@ class Endpoint:
 
         try:
             self._server = _Server(address, Handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ConfigurationError(f"cannot listen at {address[0]}:{address[1]}: {error}") from None
         self.url = f"http://{address[0]}:{self._server.server_address[1]}{path}"
         """Where it is."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import logging
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,10 +25,9 @@ from penstock.controller.listening import Listener, Telling
 from penstock.controller.metrics import Tally, page_of, samples_of
 from penstock.controller.status import Status, Watching
 from penstock.controller.upkeep import Upkeep
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, JournalUnavailableError
 from penstock.fleet.ports import Ground, Provider
-from penstock.machine.endpoint import Endpoint
-from penstock.machine.folders import private_folder
+from penstock.machine.endpoint import Endpoint, listening_address
 from penstock.policies.registry import known_policies
 from penstock.providers.managed import ManagedProvider
 from penstock.quantities import duration_s
@@ -38,6 +36,7 @@ from penstock.spark.gateway.connect import Executors, executors_of
 from penstock.spark.gateway.session import is_connect, is_stopped, session_facts, setting
 from penstock.spark.session.card import card
 from penstock.spark.session.goals import Goals, read_goals
+from penstock.spark.session.journals import default_journal, opened
 from penstock.spark.session.leased import Hosts, LeasedExecutors
 from penstock.spark.session.meter import SessionMeter
 from penstock.spark.session.plane import SessionPlane
@@ -52,7 +51,7 @@ SITE = "spark"
 GIVE_BACK_S = 120.0
 """How long the end of a program may wait until leased hosts are given back."""
 LOOK_AFTER_S = 1.0
-"""How often it is looked whether the session was stopped."""
+"""How often it is looked whether the session was stopped, and whether a journal can be had by now."""
 
 
 class Attached:
@@ -77,7 +76,6 @@ class Attached:
         self._provider = provider
         self._topology = topology
         self._scaling = scaling
-        self._reason = reason
         self.journal = journal
         unit = topology.units[0]
         self._clock = WallClock()
@@ -90,7 +88,15 @@ class Attached:
             topology.name, self._clock.now_s(), (), (), "0", phase="starting", acting=scaling, reason=reason
         )
         page = page_of(lambda: samples_of(self._status, self._tally))
-        self._endpoint = None if metrics is None else Endpoint(metrics, "/metrics", page)
+        self._endpoint: Endpoint | None = None
+        try:
+            self._endpoint = None if metrics is None else Endpoint(metrics, "/metrics", page)
+        except ConfigurationError as error:
+            # The port is somebody else's, as it may be where jobs share a machine: no reason to end one.
+            reason = f"{reason}; no metrics are served: {error}"
+            LOG.warning("no metrics are served: %s", error)
+        self._news = [reason]
+        """For the journal, once there is one."""
         self._further: dict[str, Any] = {
             "acting": scaling,
             "reason": reason,
@@ -145,9 +151,13 @@ class Attached:
         try:
             self._further["capabilities"] = capabilities(self._spark).missing()
             # The journal's connection belongs to this thread.
-            with Journal(self.journal, run=self._topology.name) as journal:
-                journal.notice(self._clock.now_s(), self._reason)
-                self._loop(journal)
+            journal, controller = opened(self.journal, self._topology.name, self._begin, self._waits)
+            with journal:
+                self._loop(journal, controller)
+        except JournalUnavailableError as error:
+            # Its last word only: while it goes on, the loop waits for its journal.
+            problem = f"not all that happened is on record: {error}"
+            LOG.exception("%s", problem)
         except Exception as error:
             # A session that is being stopped fails calls half way: that is an end, not an error.
             if not (self._ending.is_set() or self._session_over(wait_s=3.0)):
@@ -161,10 +171,27 @@ class Attached:
             if self._endpoint is not None:
                 self._endpoint.close()
 
-    def _loop(self, journal: Journal) -> None:
+    def _begin(self, journal: Journal) -> Controller:
         site = self._topology.sites[0]
         ground = Ground(self._plane, {site.name: self._provider or ManagedProvider(site)})
-        controller = Controller(self._topology, ground, self._clock, journal)
+        for text in self._news:
+            journal.notice(self._clock.now_s(), text)
+        return Controller(self._topology, ground, self._clock, journal)
+
+    def _waits(self, why: str) -> bool:
+        """Wait a moment for a journal that cannot be had; False where it is over."""
+        if self._ending.is_set() or self._session_over():
+            return False
+        problem = f"nothing is decided until there is a journal: {why}"
+        if len(self._news) == 1:
+            self._news.append(problem)
+            LOG.warning("%s", problem)
+        self._say("starting", problem)
+        self._plane.pulse()
+        self._ending.wait(LOOK_AFTER_S)
+        return True
+
+    def _loop(self, journal: Journal, controller: Controller) -> None:
         controller.fleet.follows = not self._scaling
         self._watching = Watching(controller, self._topology.name, str(self.journal))
 
@@ -268,6 +295,8 @@ def attach(
     """
     slo_s, interval_s = duration_s(slo), duration_s(interval)
     check_choices(policy, slo_s, interval_s, min_instances, max_instances)
+    if metrics is not None:
+        listening_address(metrics)
     goals = read_goals(slo_s, queries)
     if not hasattr(spark, "streams"):
         raise ConfigurationError(f"expected a Spark session, got {type(spark).__name__}")
@@ -358,7 +387,7 @@ def _prepared(
         control,
         scaling=scaling,
         reason=reason,
-        journal=journal if journal is not None else _default_journal(unit, facts.application_id),
+        journal=journal if journal is not None else default_journal(unit, facts.application_id),
         goals=goals,
         listeners=listeners,
         metrics=metrics,
@@ -404,14 +433,3 @@ def _defaults(policy: str, slo_s: float, interval_s: float, paid: bool) -> dict[
     if not paid:
         wanted["keep_paid"] = False
     return {name: value for name, value in wanted.items() if name in known}
-
-
-def _default_journal(unit: str, application: str) -> Path:
-    folder = Path("runs") / f"{unit}-{application}"
-    try:
-        private_folder(folder)
-    except OSError as error:
-        place = Path(tempfile.mkdtemp(prefix="penstock-"))
-        LOG.warning("cannot write the journal below %s: %s; it is below %s", folder, error, place)
-        return place / "journal.db"
-    return folder / "journal.db"
