@@ -389,20 +389,14 @@ class UnitDriver:
             self._wanted = wanted
 
     def _seen(
-        self,
-        present: tuple[Executor, ...],
-        retiring: frozenset[str],
-        since_s: Callable[[Executor], float],
+        self, present: tuple[Executor, ...], retiring: frozenset[str], since_s: Callable[[Executor], float]
     ) -> tuple[SeenInstance, ...]:
         starting = self._newcomers.starting(present, retiring) if self._newcomers is not None else ()
         states = dict.fromkeys(starting, InstanceState.STARTING)
         states |= dict.fromkeys(retiring, InstanceState.RETIRING)
         return tuple(
             SeenInstance(
-                executor.id,
-                states.get(executor.id, InstanceState.RUNNING),
-                executor.host,
-                since_s(executor),
+                executor.id, states.get(executor.id, InstanceState.RUNNING), executor.host, since_s(executor)
             )
             for executor in present
         )
