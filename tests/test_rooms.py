@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "penstock"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("quantities", "choosing", "plain"),
+    ("trying",),
     ("machine",),
     ("topology",),
     ("monitoring",),

@@ -27,7 +27,8 @@ def site(tmp_path: Path) -> Iterator[Path]:
     """The folder of a site with one run that somebody runs."""
     place = RunFolder.at(tmp_path / "edge" / "shop")
     place.write_plan(RunPlan.of(a_pair(), "shop"))
-    place.write_status(Status("shop", 1.0, (), (), "0.068333333347", "EUR", phase="running"))
+    asks = ("unit second does not stay up",)
+    place.write_status(Status("shop", 1.0, (), (), "0.068333333347", "EUR", phase="running", asks=asks))
     place.log.write_text("it began\nit ended\n")
     with place.lock():
         yield tmp_path / "edge"
@@ -46,6 +47,7 @@ def test_a_site_is_brought_up_looked_at_and_taken_down(site: Path) -> None:
     code, told = penstock("status", str(site))
     assert (code, "shop" in told, "running" in told) == (0, True, True), told
     assert "0.06833 " in told, "a bill as people write it"
+    assert "shop: a person is asked: unit second does not stay up" in told
     assert "it ended" in penstock("logs", str(site), "shop", "--lines", "1")[1]
     assert "it began" not in penstock("logs", str(site), "shop", "--lines", "1")[1]
     service = client.service_at(site)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -46,6 +47,28 @@ def test_ours_is_started_again_until_it_takes_connections(port: int) -> None:
 
     assert "it is started again" in away
     assert len(tries) == 2
+
+
+def test_one_of_ours_that_never_comes_up_is_tried_after_growing_pauses_until_a_person_is_asked(
+    port: int,
+) -> None:
+    tries: list[float] = []
+    watch = ServiceWatch(BrokerService(), f"127.0.0.1:{port}", lambda: tries.append(now_s))
+    told = []
+    for now_s in range(0, 2000):
+        told += watch.tick(float(now_s))
+
+    away, asked = told
+    assert "it is started again" in away
+    assert "was started 20 times and did not stay up; a person is asked" in asked
+    assert [later - sooner for sooner, later in pairwise(tries)][:7] == [1, 1, 2, 4, 8, 16, 30]
+    assert len(tries) == 20
+    assert watch.asks == (f"the broker at 127.0.0.1:{port} does not come up",)
+    with a_listener(port):
+        assert "is back after" in watch.tick(2001.0)[0]
+        assert watch.asks == ()
+    watch.tick(2002.0)
+    assert len(tries) == 21, "a person has helped it: it is tried anew"
 
 
 def test_one_of_several_addresses_is_enough(port: int) -> None:

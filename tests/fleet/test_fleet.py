@@ -21,6 +21,7 @@ from penstock.fleet.limits import Limits
 from penstock.fleet.ports import SeenInstance, UnitReport
 from penstock.fleet.units import UNIT_TRANSITIONS, UnitLife, UnitState
 from penstock.infrastructure.leases import Lease
+from penstock.trying import Pauses
 from tests.builders import a_flavour, a_site, a_topology
 
 TOPOLOGY = a_topology(units=("a",), sites=[a_site(flavours=[a_flavour(cores=2.0)])], max_instances=8)
@@ -215,7 +216,9 @@ def test_nothing_is_put_on_a_host_that_is_taken_away() -> None:
 
 
 def test_a_unit_that_is_not_heard_of_is_started_again_with_growing_pauses() -> None:
-    ground = Ground("h1", limits=Limits(unit_silent_s=30.0, unit_start_s=60.0, longest_pause_s=4.0))
+    ground = Ground(
+        "h1", limits=Limits(unit_silent_s=30.0, unit_start_s=60.0, pauses=Pauses(longest_s=4.0, most=5))
+    )
     ground.look()
     ground.heard = False
     for _ in range(30):
@@ -225,12 +228,98 @@ def test_a_unit_that_is_not_heard_of_is_started_again_with_growing_pauses() -> N
     ground.look()
     assert ground.orders.submit == ("a",)
     assert ground.fleet.units["a"].attempt == 2
-    pauses = []
-    for _ in range(4):
-        while not (told := ground.look()):
-            pass
-        pauses.append(float(told[0].split()[-2]))
-    assert pauses == [1.0, 2.0, 4.0, 4.0]
+    pauses, told = list[float](), list[str]()
+    while not told:
+        failures = ground.fleet.units["a"].failures
+        told = ground.look()
+        life = ground.fleet.units["a"]
+        if life.failures > failures and life.next_start_s is not None:
+            pauses.append(life.next_start_s - ground.now_s)
+    assert pauses == [1.0, 2.0, 4.0, 4.0], "none of them is told by itself"
+    assert told == [
+        "unit a went down 6 times in a row (silent for 61 s); a person is asked: it is not started again "
+        "until told so (penstock tell RUN restart a)"
+    ]
+    assert left_to_a_person(ground)
+
+
+FEW = Limits(pauses=Pauses(most=3, held_s=60.0))
+
+
+def left_to_a_person(ground: Ground) -> bool:
+    """Whether nothing more is said of the unit, and nothing tried, for as long as one cares to look."""
+    looked = [(ground.look(), ground.orders.submit) for _ in range(200)]
+    return ground.fleet.units["a"].asks and all(seen == ([], ()) for seen in looked)
+
+
+def died(ground: Ground, number: int, after_s: int = 2) -> list[str]:
+    """What is told of a unit's application that runs for a while and dies, and of the start that follows."""
+    ground.application, ground.state = f"app-{number}", UnitState.RUNNING
+    told = [notice for _ in range(after_s) for notice in ground.look()]
+    ground.state = UnitState.DOWN
+    told += ground.look()
+    ground.heard = False
+    while not ground.orders.submit and not ground.fleet.units["a"].asks:
+        told += ground.look()
+    ground.heard = True
+    return told
+
+
+def test_a_unit_that_comes_up_and_dies_each_time_is_left_to_a_person() -> None:
+    ground = Ground("h1", limits=FEW)
+    assert died(ground, 1) == ["unit a went down (it ended); it is started again in 0.5 s"]
+    assert died(ground, 2) == ["unit a runs as a new application: it was started again"]
+    assert died(ground, 3) == []
+    (asked,) = died(ground, 4)
+    assert asked.startswith("unit a went down 4 times in a row (it ended); a person is asked")
+    ground.heard = False
+    assert left_to_a_person(ground)
+
+
+def test_a_unit_that_ran_for_a_while_has_as_many_tries_as_ever() -> None:
+    ground = Ground("h1", limits=FEW)
+    for number in range(1, 10):
+        died(ground, number, after_s=70)
+        assert ground.fleet.units["a"].failures == 1
+    assert not ground.fleet.units["a"].asks
+
+
+def test_a_unit_for_which_a_person_was_asked_is_tried_again_when_told_so() -> None:
+    ground = Ground("h1", limits=FEW)
+
+    def fails() -> None:
+        for number in range(1, 5):
+            died(ground, number)
+        assert ground.fleet.units["a"].asks
+        ground.heard = False
+
+    for tell in (
+        lambda: ground.fleet.try_again(ground.now_s),
+        lambda: ground.fleet.restart("a", 1, ground.now_s),
+        lambda: ground.fleet.restore(tuple(ground.fleet.units.values()), ground.now_s),
+    ):
+        fails()
+        ground.look()
+        assert ground.orders.submit == ()
+        tell()
+        ground.look()
+        assert ground.orders.submit == ("a",)
+        assert ground.fleet.units["a"].failures == 0
+
+
+def test_a_unit_that_cannot_even_be_submitted_is_left_to_a_person_and_told_once() -> None:
+    ground = Ground("h1", limits=FEW)
+    died(ground, 1, after_s=70)
+    ground.heard = False
+    told = []
+    while not ground.fleet.units["a"].asks:
+        if ground.orders.submit:
+            ground.fleet.put_off("a", "there is no room", ground.now_s)
+        told += ground.look()
+    told += ground.look()
+    assert [text.partition(";")[0] for text in told] == [
+        "unit a went down 4 times in a row (there is no room)"
+    ]
 
 
 def test_time_in_which_nobody_listened_is_no_silence_of_a_unit() -> None:

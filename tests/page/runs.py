@@ -24,6 +24,7 @@ from penstock.simulator import SimulationSettings, simulate
 from penstock.simulator.plane import SimulatedPlane
 from penstock.simulator.run import simulated_result
 from penstock.topology.model import Choice, LoopSettings, Topology
+from penstock.trying import Tries
 from penstock.workload.arrivals import Process
 from tests.builders import a_site, a_topology
 
@@ -98,6 +99,8 @@ class PacedSimulation:
         self.told_to_stop = False
         self.controller: Controller | None = None
         self.notices: list[str] = []
+        self.tries: dict[str, Tries] = {}
+        self.service_watch = None
 
     @property
     def plane(self) -> PacedSimulation:
@@ -121,6 +124,11 @@ class PacedSimulation:
     @property
     def feed(self) -> PacedSimulation:
         """Where sources are told to end: here, and everything with them."""
+        return self
+
+    @property
+    def clusters(self) -> PacedSimulation:
+        """Where masters are tried again: here, where there are none."""
         return self
 
     def finish(self) -> None:

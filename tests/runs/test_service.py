@@ -13,7 +13,8 @@ import pytest
 from penstock.clock import WallClock, counted_s
 from penstock.controller.status import Status
 from penstock.runs.anchor import ANCHOR, FILE, clock_of
-from penstock.runs.service import COMING_UP_S, LASTED_S, Pulse
+from penstock.runs.service import COMING_UP_S, Pulse
+from penstock.trying import PAUSES
 
 
 def a_status(at_s):
@@ -49,11 +50,11 @@ def test_time_in_which_the_watcher_itself_was_frozen_is_no_silence():
 
 def test_only_a_controller_that_ticked_for_a_while_had_come_up():
     pulse = Pulse(None, 0.0, silence_s=20.0)
-    assert not pulse.lasted(LASTED_S + 1)
+    assert not pulse.lasted(PAUSES.held_s + 1)
 
     pulse.hangs(a_status(1.0), 1.0)
-    assert not pulse.lasted(LASTED_S - 1)
-    assert pulse.lasted(LASTED_S + 1)
+    assert not pulse.lasted(PAUSES.held_s - 1)
+    assert pulse.lasted(PAUSES.held_s + 1)
 
 
 def test_a_run_keeps_its_clock_through_a_step_of_the_machines_and_not_through_a_boot(tmp_path):

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,13 +51,13 @@ def test_a_feeder_that_is_frozen_is_told_ended_and_goes_on_where_it_was(
     (tmp_path / "run").mkdir()
     feed.start(time.time())
     try:
-        assert wait_until(lambda: last_batch(written) > 3 and not feed.watch(), 60)
+        assert wait_until(lambda: last_batch(written) > 3 and not feed.watch(time.monotonic()), 60)
         frozen = feed.children.records["numbers"].pid
         os.kill(frozen, signal.SIGSTOP)
         reached = last_batch(written)
 
         told: list[str] = []
-        assert wait_until(lambda: bool(told.extend(feed.watch()) or told), 60)
+        assert wait_until(lambda: bool(told.extend(feed.watch(time.monotonic())) or told), 60)
         assert told == ["the feeder of source numbers hung; it is started again and goes on"]
         assert feed.children.records["numbers"].pid != frozen
         assert wait_until(lambda: last_batch(written) > reached + 5, 60)
@@ -83,6 +85,38 @@ def test_records_of_a_generated_source_are_synced_where_a_channel_is_durable(
     assert last_batch(tmp_path / "run" / "sources" / "numbers" / "count") == 4
     a_batch = ["records.json", "_staged-000000000", "count"]
     assert synced[:3] == ([] if channel == "{}" else a_batch)
+
+
+class Dying(Feed):
+    """A feed whose process ends at once, as one does that cannot import its function."""
+
+    def launch(self, sources: Collection[str]) -> None:
+        for name in sources:
+            self.children.start(name, ["false"], log=self.folders.root / "feeder.log")
+
+
+def test_a_feeder_that_dies_at_once_is_tried_after_growing_pauses_until_a_person_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    feed = Dying("run", parse_topology(WRITING), RunFolders(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    feed.start(0.0)
+    tried, told = list[int](), list[str]()
+    for second in range(2000):
+        assert wait_until(lambda: not feed.children.alive("numbers"), 10, poll_s=0.002)
+        before = feed.tries["numbers"].count
+        told += feed.watch(float(second))
+        assert feed.running() or feed.asks, "a run does not end because its feeder waits to be started again"
+        tried += [second] * (feed.tries["numbers"].count - before)
+
+    died, asked = told
+    assert died == "the feeder of source numbers died; it is started again and goes on"
+    assert "was started 20 times and did not last; a person is asked" in asked
+    assert [later - sooner for sooner, later in pairwise(tried)][:7] == [1, 1, 2, 4, 8, 16, 30]
+    assert len(tried) == 20
+    assert feed.asks == ("the feeder of source numbers does not last",)
+    assert not feed.running()
 
 
 def test_a_run_waits_while_records_move_but_not_for_a_source_that_never_ends() -> None:

@@ -38,6 +38,8 @@ class RunSummary(Answer):
     """`starting`, `running`, `draining`, `ended`, or `interrupted` where nobody runs it at present."""
     bill: str | None = None
     """What it has cost so far."""
+    asks: list[str] = []
+    """What is left until a person has looked; `resume` has it tried again."""
 
 
 class Left(Answer):

@@ -241,7 +241,14 @@ def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:
         phase = "interrupted"
     bill = None if status is None else status.bill
     topology = plan.read_topology().name
-    return answers.RunSummary(name=name, topology=topology, revision=plan.revision, phase=phase, bill=bill)
+    return answers.RunSummary(
+        name=name,
+        topology=topology,
+        revision=plan.revision,
+        phase=phase,
+        bill=bill,
+        asks=[] if status is None else list(status.asks),
+    )
 
 
 def _change(revision: int, found: Any) -> answers.Change:

@@ -1,8 +1,8 @@
 """Looks after the server a channel needs: says when it is away and back, and starts ours again.
 
 A server that Penstock started and that died is started again on the same folder and port, so units find
-their records where they were. Somebody else's is waited for. Meanwhile records wait in whatever stands
-before it; nothing is lost.
+their records where they were; after growing pauses, and up to a limit at which a person is asked. Somebody
+else's is waited for. Meanwhile records wait in whatever stands before it; nothing is lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from penstock.channels.model import ChannelService
 from penstock.errors import ClusterError
 from penstock.quantities import format_duration
+from penstock.trying import ASKED, Then, Tries
 
 LOG = logging.getLogger(__name__)
 
@@ -37,6 +38,13 @@ class ServiceWatch:
         self._end = end
         self._away_since_s: float | None = None
         self._dumb_since_s: float | None = None
+        self.tries = Tries()
+        """How often it was started again, where it is ours."""
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What a person is asked to look at."""
+        return (f"the {self._service.name} at {self.address} does not come up",) if self.tries.asks else ()
 
     def tick(self, now_s: float) -> list[str]:
         """Look once, and do what is to be done; what there is to say."""
@@ -51,12 +59,17 @@ class ServiceWatch:
                 away = format_duration(now_s - self._away_since_s)
                 notices.append(f"{whose} is back after {away}; units go on")
             self._away_since_s = None
+            self.tries.well(now_s)
             return notices
         if self._away_since_s is None:
             self._away_since_s = now_s
-            then = "it is started again" if self._revive is not None else "units wait until it is back"
-            notices.append(f"{whose} takes no connections: {then}; records wait where they are")
-        if self._revive is not None:
+            meant = "it is started again" if self._revive is not None else "units wait until it is back"
+            notices.append(f"{whose} takes no connections: {meant}; records wait where they are")
+        then = Then.WAIT if self._revive is None else self.tries.down(now_s)
+        if then is Then.ASK:
+            notices.append(f"{whose} was started {self.tries.count} times and did not stay up; {ASKED}")
+        elif then is Then.TRY:
+            assert self._revive is not None
             try:
                 self._revive()
             except (ClusterError, OSError) as error:

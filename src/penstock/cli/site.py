@@ -48,7 +48,7 @@ def up(
 def status(sites: Sites = None) -> None:
     """Show what runs at sites, as their services tell it."""
     table = Table("site", "run", "topology", "revision", "phase", "bill", title_justify="left")
-    silent = []
+    silent, asked = [], []
     for site in _chosen(sites):
         try:
             runs = client.service_at(site).get("/runs")
@@ -59,10 +59,11 @@ def status(sites: Sites = None) -> None:
             cells = [str(run.get(key, "–")) for key in ("name", "topology", "revision", "phase")]
             bill = run.get("bill")
             table.add_row(str(site), *cells, "–" if bill is None else f"{Decimal(bill):.4g}")
+            asked += [f"{site}, {run['name']}: a person is asked: {what}" for what in run.get("asks", ())]
     console = open_console()
     if table.row_count:
         console.print(table)
-    for problem in silent:
+    for problem in [*asked, *silent]:
         console.print(problem, style="yellow", soft_wrap=True)
     if silent:
         raise typer.Exit(1)

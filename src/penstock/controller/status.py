@@ -188,14 +188,17 @@ class Status:
     """Where its metrics are served, where they are."""
     sources: tuple[SourceStatus, ...] = ()
     """Sources whose records the run makes."""
+    asks: tuple[str, ...] = ()
+    """What was started again too often and is left until a person has looked; `resume` has all of it tried
+    again, `restart` one unit."""
 
     @property
     def standing(self) -> str:
-        """What it does less than acting, in words; empty where it acts."""
-        if self.acting:
-            return ""
-        told = "paused: nothing is decided" if self.paused else "advising only"
-        return f"{told}: {self.reason}" if self.reason else told
+        """What it does less than acting, and what waits for a person, in words; empty where all is well."""
+        told = "" if self.acting else "paused: nothing is decided" if self.paused else "advising only"
+        parts = [f"{told}: {self.reason}" if told and self.reason else told]
+        parts.append(f"a person is asked: {', '.join(self.asks)}" if self.asks else "")
+        return "; ".join(filter(None, parts))
 
     def unit(self, name: str) -> UnitStatus:
         """One unit by name."""
@@ -256,10 +259,11 @@ class Watching:
         self._notices = [*self._notices, *tick.notices][-LAST:]
         return [*decided, *tick.notices]
 
-    def status(self, at_s: float, **further: object) -> Status:
-        """The status at an instant; `further` fields are taken as they are."""
+    def status(self, at_s: float, asks: tuple[str, ...] = (), **further: object) -> Status:
+        """The status at an instant; `further` fields are taken as they are, `asks` besides those of units."""
         controller = self._controller
         deployment, leases = controller.fleet.deployment(), controller.state.ledger.open_leases()
+        left = [life.name for life in controller.fleet.units.values() if life.asks]
         return Status(
             run=self._run,
             at_s=at_s,
@@ -280,6 +284,7 @@ class Watching:
             decisions=tuple(self._decisions),
             notices=tuple(self._notices),
             journal=self._journal,
+            asks=(*(f"unit {name} does not stay up" for name in left), *asks),
             **further,  # type: ignore[arg-type]
         )
 

@@ -54,6 +54,8 @@ class Book:
         self._untold: dict[str, None] = dict.fromkeys(self._members)
         """Units that were not told yet what is wanted of them now."""
         self._changed: dict[tuple[type[Living], str], list[Living]] = {}
+        self._news: list[str] = []
+        """What is to be said at the next look."""
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -89,7 +91,12 @@ class Book:
 
     def put_off(self, unit: str, problem: str, now_s: float) -> None:
         """A unit could not be submitted: it is tried again after a pause."""
-        self._goes_down(self._units[unit], problem, now_s)
+        self._goes_down(self._units[unit], problem, now_s, self._news)
+
+    def try_again(self, now_s: float) -> None:
+        """Start units again for which a person was asked: one has looked."""
+        for life in [life for life in self._units.values() if life.asks]:
+            self._set_unit(replace(life, failures=0, next_start_s=now_s))
 
     def change(
         self,
@@ -134,7 +141,7 @@ class Book:
         self._set_unit(
             life.moved(
                 UnitState.SUBMITTED, revision=revision, attempt=life.attempt + 1, submitted_s=now_s,
-                next_start_s=None, failures=0, problem=None,
+                next_start_s=None, failures=0, running_s=None, problem=None,
             )
         )  # fmt: skip
         self._unsubmitted.add(unit)
@@ -158,28 +165,39 @@ class Book:
         if report.state is UnitState.FAILED and life.state is not UnitState.FAILED:
             notices.append(f"unit {life.name} stopped by itself and is not started again: {report.problem}")
         anew = report.application is not None and life.application not in (None, report.application)
-        if anew and report.state is UnitState.RUNNING:
-            notices.append(f"unit {life.name} runs as a new application: it was started again")
         running = report.state is UnitState.RUNNING
+        if anew and running and life.failures <= 1:  # that it came back is said once, as that it went down is
+            notices.append(f"unit {life.name} runs as a new application: it was started again")
+        runs_on = running and life.state is UnitState.RUNNING and not anew
         return self._set_unit(
             life.moved(
                 report.state,
                 application=report.application or life.application,
-                failures=0 if running else life.failures,
+                running_s=(life.running_s if runs_on else now_s) if running else None,
                 problem=report.problem,
             )
         )
 
-    def _goes_down(
-        self, life: UnitLife, problem: str, now_s: float, notices: list[str] | None = None
-    ) -> UnitLife:
-        limits = self.limits
-        pause_s = min(limits.longest_pause_s, limits.shortest_pause_s * 2 ** min(life.failures, 30))
-        if notices is not None:
-            notices.append(f"unit {life.name} went down ({problem}); it is started again in {pause_s:g} s")
+    def _goes_down(self, life: UnitLife, problem: str, now_s: float, notices: list[str]) -> UnitLife:
+        """It is started again after a pause, or a person is asked; the first time and the last are told."""
+        pauses, name = self.limits.pauses, life.name
+        ran_s = 0.0 if life.running_s is None else self._heard_s.get(name, now_s) - life.running_s
+        failures = 0 if ran_s >= pauses.held_s else life.failures
+        pause_s = pauses.after(failures)
+        if pause_s is None:
+            notices.append(
+                f"unit {name} went down {failures + 1} times in a row ({problem}); a person is asked: it is "
+                f"not started again until told so (penstock tell RUN restart {name})"
+            )
+        elif failures == 0:
+            notices.append(f"unit {name} went down ({problem}); it is started again in {pause_s:g} s")
         return self._set_unit(
             life.moved(
-                UnitState.DOWN, failures=life.failures + 1, next_start_s=now_s + pause_s, problem=problem
+                UnitState.DOWN,
+                failures=failures + 1,
+                running_s=None,
+                next_start_s=None if pause_s is None else now_s + pause_s,
+                problem=problem,
             )
         )
 

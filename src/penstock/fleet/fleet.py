@@ -156,7 +156,7 @@ class Fleet(Book):
         self, hosts: Mapping[str, Sequence[Host]], reports: Iterable[UnitReport], now_s: float
     ) -> list[str]:
         """Enter what providers (by site) and the plane have shown; what is news, in words."""
-        notices: list[str] = []
+        notices, self._news = self._news, []
         self._see_hosts(hosts, now_s, notices)
         for report in reports:
             if report.unit in self._units and report.unit not in self._restarting:
@@ -213,7 +213,8 @@ class Fleet(Book):
                 self._see_host_anew(one.id)
             elif isinstance(one, UnitLife):
                 if one.name in self._units:
-                    self._units[one.name] = one
+                    # Whoever starts the run again has it tried again.
+                    self._units[one.name] = replace(one, failures=0, next_start_s=now_s) if one.asks else one
                     self._heard_s[one.name] = now_s
                     if one.state is UnitState.SUBMITTED:
                         self._unsubmitted.add(one.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.fleet.deployment import Host
+from penstock.trying import PAUSES, Pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,8 @@ class Limits:
     """A host that does not take instances by then is given up."""
     instance_start_s: float = 180.0
     """An instance that is not granted by then is told of; the wish for it stands."""
-    shortest_pause_s: float = 0.5
-    longest_pause_s: float = 30.0
-    """A unit that went down is started again after a pause that doubles from the one to the other."""
+    pauses: Pauses = PAUSES
+    """After what pauses a unit that went down is started again, and how often until a person is asked."""
 
 
 @dataclass(frozen=True, slots=True)

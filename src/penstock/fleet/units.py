@@ -36,7 +36,8 @@ UNIT_TRANSITIONS: Mapping[UnitState, frozenset[UnitState]] = {
     UnitState.RUNNING: frozenset(
         {UnitState.SUBMITTED, UnitState.DOWN, UnitState.FAILED, UnitState.DRAINED, UnitState.STOPPED}
     ),
-    # Its application died or was silent for too long; it is submitted again after a pause that grows.
+    # Its application died or was silent for too long; it is submitted again after a pause that grows, and
+    # where that was done too often, when a person says so.
     UnitState.DOWN: frozenset(
         {UnitState.SUBMITTED, UnitState.RUNNING, UnitState.FAILED, UnitState.DRAINED, UnitState.STOPPED}
     ),
@@ -63,11 +64,18 @@ class UnitLife:
     attempt: int = 0
     """How often it was submitted because it was new, died or hung."""
     failures: int = 0
-    """How often in a row it went down without having run well."""
+    """How often in a row it went down without having run for long enough."""
+    running_s: float | None = None
+    """Since when its query runs, where it does."""
     next_start_s: float | None = None
-    """When it is submitted again, where it is down."""
+    """When it is submitted again, where it is down; None where a person is asked."""
     problem: str | None = None
     """Why it is down or failed."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is left down until a person wants it tried again."""
+        return self.state is UnitState.DOWN and self.next_start_s is None
 
     def moved(self, state: UnitState, **changes: object) -> UnitLife:
         """The unit in another state; TransitionError where its life does not allow it."""

@@ -292,6 +292,7 @@ def _told(status: Status) -> dict[str, Any]:
         "paused": status.paused,
         "reason": status.reason,
         "problem": status.problem,
+        "asks": list(status.asks),
         "units": {
             unit.name: {
                 "state": str(unit.state),

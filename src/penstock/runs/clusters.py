@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,6 +31,7 @@ from penstock.spark.managers.theirs import remote_storage, shared_folder
 from penstock.spark.needs import lacking_to_run
 from penstock.spark.unit.plan import UnitPlan, plan_unit
 from penstock.topology.model import Site, Topology
+from penstock.trying import ASKED, Then, Tries
 
 LOG = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class Clusters:
         """The clusters of sites without a master, by site: each a master and hosts of its own."""
         self._open: set[str] = set()
         self._silent: set[str] = set()
+        self.tries: defaultdict[str, Tries] = defaultdict(Tries)
+        """How often the master of each site was started again."""
 
     @property
     def only(self) -> LocalCluster:
@@ -155,9 +159,14 @@ class Clusters:
         """Sites whose existing cluster does not answer now."""
         return frozenset(self._silent)
 
-    def watch(self) -> list[str]:
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What a person is asked to look at."""
+        return tuple(f"{self._master(site)} does not stay up" for site, t in self.tries.items() if t.asks)
+
+    def watch(self, now_s: float) -> list[str]:
         """Look at every cluster; what there is to say. A master of ours that died is started again."""
-        notices = self._revived()
+        notices = [notice for site in sorted(self._open) for notice in self._revived(site, now_s)]
         for site, manager in self._existing.items():
             if manager.alive():
                 if site in self._silent:
@@ -168,16 +177,25 @@ class Clusters:
                 notices.append(f"{manager.kind} of site {site} does not answer; executors that run go on")
         return notices
 
-    def _revived(self) -> list[str]:
-        notices = []
-        for site in sorted(self._open):
+    def _revived(self, site: str, now_s: float) -> list[str]:
+        manager, tries = self.own[site].manager, self.tries[site]
+        if manager.alive():
+            tries.well(now_s)
+            return []
+        then = tries.down(now_s)
+        if then is Then.ASK:
+            return [f"{self._master(site)} was started {tries.count} times and did not stay up; {ASKED}"]
+        if then is Then.TRY:
             try:
-                if self.own[site].manager.revive():
-                    where = f" of site {site}" if len(self.own) > 1 else ""
-                    notices.append(f"the Spark master{where} died or hung; it was started again")
+                manager.revive()
             except ClusterError as error:
-                LOG.warning("a Spark master cannot be started again now, the next tick tries: %s", error)
-        return notices
+                LOG.warning("%s cannot be started again now: %s", self._master(site), error)
+            if tries.count == 1:
+                return [f"{self._master(site)} died or hung; it is started again"]
+        return []
+
+    def _master(self, site: str) -> str:
+        return f"the Spark master of site {site}" if len(self.own) > 1 else "the Spark master"
 
     def _site(self, unit: str) -> Site:
         return self._topology.site_by_name[self._places[unit]]

@@ -20,9 +20,9 @@ from penstock.runs.plan import Handed
 
 KINDS = ("stop", "finish", "pause", "advise", "resume", "drain", "move", "move-unit", "restart", "undo")
 """End the run in order; let its sources end, and the run once all under way is done; stand still (decide
-nothing); advise (decide and record, but do nothing); act again; empty a host and give it back; move an
-instance to another host; move a unit to another site; start a unit again, with the code that is there now; go
-back to the version of the topology before this one."""
+nothing); advise (decide and record, but do nothing); act again, and try again what a person was asked to
+look at; empty a host and give it back; move an instance to another host; move a unit to another site; start a
+unit again, with the code that is there now; go back to the version of the topology before this one."""
 APPLY = "apply"
 """Go on with another version of the topology: what `penstock apply` says."""
 LOOKUP = "lookup"

@@ -42,6 +42,8 @@ def obey(run: Run) -> None:
             run.feed.finish()
         elif command.kind in MODES:
             controller.mode = MODES[command.kind]
+            if command.kind == "resume":
+                _try_again(run)
         elif command.kind == "drain":
             controller.ask(ReleaseHost(str(command.subject), reason, asked=True))
         else:
@@ -49,6 +51,21 @@ def obey(run: Run) -> None:
                 _change(run, command, reason)
             except PenstockError as error:
                 run.plane.note(commands.refusal(command, error))
+
+
+def asks(run: Run) -> tuple[str, ...]:
+    """What besides units was tried too often, and is left until a person has looked."""
+    watch = run.service_watch
+    return (*run.feed.asks, *(() if watch is None else watch.asks), *run.clusters.asks)
+
+
+def _try_again(run: Run) -> None:
+    """Whatever a person was asked to look at is tried again, from the first try on."""
+    tries = [*run.feed.tries.values(), *run.clusters.tries.values()]
+    for one in [*tries, *([] if run.service_watch is None else [run.service_watch.tries])]:
+        if one.asks:
+            one.again()
+    run.running_controller().fleet.try_again(run.clock.now_s())
 
 
 def rolled_back(run: Run, failed: Sequence[str], problem: str) -> bool:

@@ -104,7 +104,7 @@ class Run:
         self._watching: Watching | None = None
         self.bootstrap = plan.bootstrap
         """The server the channels use, where they name none."""
-        self._service_watch: ServiceWatch | None = None
+        self.service_watch: ServiceWatch | None = None
         self._started_s = self.clock.now_s()
         self._done = 0
         self._done_s = 0.0
@@ -225,7 +225,7 @@ class Run:
         if started_s is None or self.changing.under_way:
             return False
         if self.plan.duration_s is None:
-            ended, end_s = bool(self.feed.sources) and not self.feed.running(), now_s
+            ended, end_s = bool(self.feed.sources) and not self.feed.unfinished(), now_s
         else:
             end_s = started_s + self.plan.duration_s
             ended = now_s >= end_s or (bool(self.feed.sources) and not self.feed.unfinished())
@@ -285,6 +285,7 @@ class Run:
             duration_s=self.plan.duration_s,
             acting=mode is Mode.ACT,
             paused=mode is Mode.PAUSE,
+            asks=obeying.asks(self),
             sources=tuple(SourceStatus(name, value) for name, value in self.feed.health(now_s).items()),
         )
 
@@ -380,12 +381,12 @@ class Run:
         """Start again what died beside the fleet: feeders, broker, master; what there is to say."""
         notices = ["nobody listened to heartbeats any more; they are heard again"] * self._server.revive()
         with self._patiently("the sources"):
-            notices += self.feed.watch() if self.plan.feed else []
+            notices += self.feed.watch(self.clock.now_s()) if self.plan.feed else []
             notices += self._slow_sources() if self.plan.feed else []
         with self._patiently("the channels' server"):
-            notices += self._service_watch.tick(self.clock.now_s()) if self._service_watch is not None else []
+            notices += self.service_watch.tick(self.clock.now_s()) if self.service_watch is not None else []
         with self._patiently("the cluster"):
-            notices += self.clusters.watch()
+            notices += self.clusters.watch(self.clock.now_s())
         return notices
 
     def _slow_sources(self) -> list[str]:
@@ -409,7 +410,7 @@ class Run:
             self.bootstrap, revive, end = own.start(), own.revive, own.end
         address = service.named or self.bootstrap
         if address is not None:
-            self._service_watch = ServiceWatch(service, address, revive or service.revival(address), end)
+            self.service_watch = ServiceWatch(service, address, revive or service.revival(address), end)
 
     def require_runnable(self, topology: Topology) -> None:
         """ConfigurationError where another version of the topology cannot be run here."""

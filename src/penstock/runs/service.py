@@ -42,20 +42,16 @@ from penstock.runs.plan import DRAIN_S, RunPlan
 from penstock.runs.run import Run, require_runnable
 from penstock.spark.training import ensure_archive
 from penstock.topology.model import Topology
+from penstock.trying import PAUSES
 
 LOG = logging.getLogger(__name__)
 
-MOST_RESTARTS = 20
-"""So many restarts of the controller, none of which lasted, and a person has to look."""
-LASTED_S = 60.0
-"""A controller that ran for so long had come up: it is not counted among those that did not."""
 COMING_UP_S = 300.0
 """How long a controller may take until its first tick."""
 EXIT_TAKEN_OVER = 76
 """Exit code of a controller whose run another one has taken over: it leaves all of it to that one."""
 EXIT_AGAIN = 75
 """Exit code of a controller that could not go on for want of room or of its journal: it is tried again."""
-LONGEST_PAUSE_S = 30.0
 MACHINE = 1
 """The first process of every machine: it is there as long as the machine is up."""
 LEAVING_S = 40.0
@@ -163,12 +159,14 @@ def _watch(
             if code == EXIT_TAKEN_OVER:
                 raise ClusterError(f"another controller has taken the run in {place.root} over")
             again = code is None or code < 0 or code == EXIT_AGAIN
-            if not again or restarts >= MOST_RESTARTS:
+            restarts = 0 if pulse.lasted(time.monotonic()) else restarts
+            pause_s = PAUSES.after(restarts)
+            if not again or pause_s is None:
                 raise ClusterError(f"the run ended with an error:\n{log_tail(place.log, 12)}")
             # Killed from outside: units and hosts still run, the next controller adopts them.
-            restarts = 1 if pulse.lasted(time.monotonic()) else restarts + 1
+            restarts += 1
             if code == EXIT_AGAIN:
-                time.sleep(min(LONGEST_PAUSE_S, 0.5 * 2**restarts))
+                time.sleep(pause_s)
             watched.start("controller", command, log=place.log)
             pulse = Pulse(place.status(), time.monotonic(), silence_s)
         status = place.status()
@@ -200,7 +198,7 @@ class Pulse:
 
     def lasted(self, now_s: float) -> bool:
         """Whether the controller came up and worked for a while."""
-        return self._ticked and now_s - self._started_s >= LASTED_S
+        return self._ticked and now_s - self._started_s >= PAUSES.held_s
 
 
 def _await_earlier(name: str) -> None:

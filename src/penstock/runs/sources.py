@@ -1,6 +1,7 @@
 """A run's generated sources: processes that write records at the pace of a workload.
 
-They start once every unit runs, go on where they were after a crash, and are started again where one dies.
+They start once every unit runs, go on where they were after a crash, and are started again where one dies,
+after growing pauses and up to a limit at which a person is asked.
 A demo with sensors of its own gives its own `Feed`.
 """
 
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
-import time
+from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 from penstock.channels.batches import last_batch
 from penstock.channels.feeder import ALIVE, DEFAULT_SCHEMA, FINISHED, TICK_S
 from penstock.channels.registry import is_durable
+from penstock.errors import ClusterError
 from penstock.machine.files import written
 from penstock.machine.processes import ChildProcesses
 from penstock.monitoring.health import health
@@ -25,7 +28,10 @@ from penstock.runs.anchor import clock_of
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.plan import generated_sources
 from penstock.topology.model import Topology
+from penstock.trying import ASKED, Then, Tries
 from penstock.workload.registry import make_workload
+
+LOG = logging.getLogger(__name__)
 
 FEED = "feed.json"
 LEAD_S = 0.2
@@ -63,6 +69,8 @@ class Feed:
         self._paused: frozenset[str] = frozenset()
         self._seen: dict[str, tuple[int, float]] = {}
         """What a feeder's sign of life last was, and since when it is, by a clock that is never set."""
+        self.tries: defaultdict[str, Tries] = defaultdict(Tries)
+        """How often each feeder was started again."""
 
     @property
     def started_s(self) -> float | None:
@@ -131,22 +139,48 @@ class Feed:
         self.launch([name for name in self.unfinished() if name not in self._paused])
         return notice
 
-    def watch(self) -> list[str]:
-        """Start again what died or hung before its end; says so."""
+    def watch(self, now_s: float) -> list[str]:
+        """Start again what died or hung before its end; says so once, and once that a person is asked.
+
+        Instants are of a clock that is never set.
+        """
         if self.started_s is None:
             return []
         ours = [name for name in self.unfinished() if self._runs(name) and name not in self._paused]
-        hung = [name for name in ours if self._hangs(name, time.monotonic())]
-        self.children.stop(*hung, grace_s=0.0)
-        dead = [name for name in ours if name in hung or not self.children.alive(name)]
-        if dead:
-            self.launch(dead)
-        how = {name: "hung" if name in hung else "died" for name in dead}
-        return [f"the feeder of source {name} {how[name]}; it is started again and goes on" for name in dead]
+        return [notice for name in ours for notice in self._watched(name, now_s)]
+
+    def _watched(self, name: str, now_s: float) -> list[str]:
+        tries, hung = self.tries[name], self._hangs(name, now_s)
+        if hung:
+            self.children.stop(name, grace_s=0.0)
+        if self.children.alive(name):
+            tries.well(now_s)
+            return []
+        then = tries.down(now_s)
+        if then is Then.ASK:
+            return [f"the feeder of source {name} was started {tries.count} times and did not last; {ASKED}"]
+        if then is Then.TRY:
+            try:
+                self.launch([name])
+            except (ClusterError, OSError) as error:
+                LOG.warning("the feeder of source %s could not be started again: %s", name, error)
+            if tries.count == 1:
+                how = "hung" if hung else "died"
+                return [f"the feeder of source {name} {how}; it is started again and goes on"]
+        return []
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What a person is asked to look at."""
+        return tuple(f"the feeder of source {name} does not last" for name, t in self.tries.items() if t.asks)
 
     def running(self) -> bool:
-        """Whether any of the sources' processes runs."""
-        return any(self.children.alive(name) for name in self.children.records)
+        """Whether any of the sources' processes runs, or is about to be started again."""
+        pending = {name for name, tries in self.tries.items() if tries.pending}
+        return any(
+            self.children.alive(name) or (name in pending and name in self.unfinished())
+            for name in self.children.records
+        )
 
     def health(self, now_s: float) -> dict[str, float | None]:
         """By source, records emitted over records due in the last minute; None where none were due.

@@ -150,7 +150,7 @@ export class Change {
     fill(this.goes, this.film.names.filter((name) => elsewhere(name).length)); fill(this.site, elsewhere(this.goes.value));
     const live = this.film.live, mode = modeOf(this.film), b = this.buttons;
     for (const button of Object.values(b)) button.disabled = !live;
-    b.pause.hidden = mode === "pause"; b.advise.hidden = mode === "advise"; b.resume.hidden = mode === "resume";
+    b.pause.hidden = mode === "pause"; b.advise.hidden = mode === "advise"; b.resume.hidden = mode === "resume" && !this.film.status?.asks?.length;
     this.between.hidden = Object.keys(this.film.sites ?? {}).length < 2;
     b.undo.disabled = !live || !this.loaded?.before;
     b.drain.disabled ||= !state.hosts.length; b.move.disabled ||= !state.instances.length; b["move-unit"].disabled ||= !this.site.value;

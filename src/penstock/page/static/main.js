@@ -103,6 +103,7 @@ class App {
     if (!film.live && this.name !== "replay" && film.result) { this.verdict(film); return; }
     const troubles = film.troubles(state), first = troubles[0];
     if (film.live && status?.problem) this.headline("late", `The run ended: ${status.problem}`);
+    else if (film.live && status?.asks?.length) this.headline("late", `A person is asked: ${status.asks.join(", ")}.`, "Resume, under Change, has it tried again.");
     else if (film.live && status && !status.acting) this.headline("near", `${status.paused ? "Paused: nothing is decided, what runs goes on as it is." : "Only advising: it decides and records, but does nothing."} ${status.reason ?? ""}`.trim(), first ? this.wrong(first) : "");
     else if (phase === "starting") this.headline("unknown", "The run is starting: sources begin once every unit runs.");
     else if (!first && state.units.some((unit) => unit.level === "unknown")) this.headline("unknown", `Nothing is wrong so far; nothing was finished yet by ${state.units.filter((unit) => unit.level === "unknown").slice(0, 5).map((unit) => unit.name).join(", ")}.`);
