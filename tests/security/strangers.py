@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import pwd
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -33,6 +34,36 @@ def as_nobody(work: Callable[[], str]) -> str:
         found = told.read()
     os.waitpid(pid, 0)
     return found.decode()
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], None], *, stranger: bool) -> Iterator[None]:
+    """From when another process has done a piece of work until it is ended, with all that it holds.
+
+    It is the second user's where it is a `stranger`, and the owner's where not.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if stranger:
+                os.setgroups([])
+                os.setgid(NOBODY.pw_gid)
+                os.setuid(NOBODY.pw_uid)
+            with contextlib.suppress(Exception):
+                work()
+                os.write(writing, b"done")
+                signal.pause()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        with open(reading, "rb", buffering=0) as told:
+            assert told.read(4) == b"done", "the work could not be done"
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def read(path: Path) -> str:

@@ -26,11 +26,17 @@ from penstock.monitoring import Measurement
 from penstock.plain import to_json
 from penstock.runs import commands
 from penstock.spark.launching import spark_class, spark_java
-from penstock.spark.unit.heartbeat import LARGEST_BYTES, MOST_AT_ONCE, Beat, HeartbeatClient
+from penstock.spark.unit.heartbeat import (
+    LARGEST_BYTES,
+    LONGEST_REQUEST_S,
+    MOST_AT_ONCE,
+    Beat,
+    HeartbeatClient,
+)
 
 from . import strangers
 from .conftest import PATIENCE_S, Victim
-from .strangers import NOBODY, as_nobody, asked, kafka_answers, places_with, read, written_into
+from .strangers import NOBODY, as_nobody, asked, kafka_answers, meanwhile, places_with, read, written_into
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -209,21 +215,31 @@ def test_the_right_token_is_of_no_use_to_him(victim: Victim) -> None:
 
 
 def test_he_cannot_keep_drivers_out_by_slow_requests(victim: Victim) -> None:
-    host, _, port = victim.heartbeat["url"].removeprefix("http://").partition(":")
+    known = victim.heartbeat
+    host, _, port = known["url"].removeprefix("http://").partition(":")
+    url, bearer = (
+        f"{known['url']}/units/unit/{attempt_of(victim)}",
+        {"Authorization": f"Bearer {known['token']}"},
+    )
+    held: list[socket.socket] = []
 
-    def crowd() -> str:
-        slow = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3 * MOST_AT_ONCE)]
-        until_s, heard = time.monotonic() + 4.0, 0
-        while time.monotonic() < until_s:
-            for connection in slow:
-                with contextlib.suppress(OSError):
-                    connection.sendall(b"P")
-            time.sleep(0.5)
-        return f"{len(slow)} {heard}"
+    def crowd() -> None:
+        """More requests than there are places for, none of which comes to its end."""
+        for _ in range(MOST_AT_ONCE + 16):  # so many are let in without a wait
+            held.append(socket.create_connection((host, int(port)), timeout=5))
+            held[-1].sendall(b"P")
 
-    before = victim.run.plane.last_report("unit")
-    assert as_nobody(crowd)
-    assert wait_until(lambda: victim.run.plane.last_report("unit") is not before, 5)
+    def served() -> int:
+        return [asked(url, **bearer)[0] for _ in range(10)].count(200)
+
+    with meanwhile(crowd, stranger=False):
+        assert served() == 0, "a crowd of its owner's takes all places"
+    assert wait_until(lambda: served() == 10, LONGEST_REQUEST_S), "until it is gone"
+    with meanwhile(crowd, stranger=True):
+        assert served() == 10
+        before = victim.run.plane.last_report("unit")
+        assert wait_until(lambda: victim.run.plane.last_report("unit") is not before, 10), "the driver's too"
+        assert served() == 10
 
 
 # --- Spark's pages ---------------------------------------------------------------------------------------
@@ -374,15 +390,35 @@ def log_of(folder: Path) -> str:
     return (folder / "his.log").read_text(errors="replace")
 
 
-def test_he_cannot_command_the_drivers_java(victim: Victim) -> None:
+COMMAND = b"r\nu\njava.lang.System\nrj\ne\n"
+"""What Python says to its Java to get hold of a class."""
+
+
+def commanded(port: int, token: str | None = None) -> bytes:
+    """What is answered at a port to a command, after a login where a token is given."""
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.settimeout(2.0)
+        if token is not None:
+            connection.sendall(f"A\n{token}\n".encode())
+            answer = connection.recv(100)
+            if not answer.startswith(b"!y"):
+                return answer
+        connection.sendall(COMMAND)
+        answer = connection.recv(100)
+    return answer
+
+
+def test_he_cannot_command_the_drivers_java(victim: Victim, rpc: Any) -> None:
     """Python speaks with its Java over a port: without its token every command is refused."""
-    ports = {port for address, port in victim.listening() if address == "127.0.0.1"}
-    assert ports
-    for port in ports:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
-            connection.settimeout(1.0)
-            connection.sendall(b"r\nu\njava.lang.System\nrj\ne\n")
-            assert not connection.recv(100).startswith(b"!y"), port
+    from pyspark import SparkContext
+
+    own = SparkContext._gateway.gateway_parameters
+    assert commanded(own.port, own.auth_token).startswith(b"!y"), "whose Java it is commands it"
+    assert b"Authentication error" in commanded(own.port, own.auth_token[::-1])
+    answers = [commanded(port) for address, port in victim.listening() if address == "127.0.0.1"]
+    assert any(b"Authentication error" in answer for answer in answers), "the driver's Java is among them"
+    assert not any(answer.startswith(b"!y") for answer in answers), answers
 
 
 # --- the broker ------------------------------------------------------------------------------------------
