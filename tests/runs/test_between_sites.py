@@ -24,7 +24,7 @@ from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.processes import wait_until
 from penstock.runs import commands
 from penstock.runs.plan import Handed, Pending, RunPlan
-from penstock.topology.model import Channel, Operator, Sink, Topology, Unit
+from penstock.topology.model import Channel, LatencyBound, Operator, Sink, Topology, Unit
 from tests.runs.test_changes import at_two_sites, with_operator
 from tests.runs.test_killed_amid_changes import Bomb, Stage, bomb  # noqa: F401
 
@@ -285,3 +285,43 @@ def test_a_unit_that_fails_where_it_came_to_goes_back(both: Both) -> None:
     assert both.ask("x") == ["pair: unit second is at site x, says revision 3 of site y"]
     both.until(lambda: both.at() == ["x"])
     assert both.begins("x") == {"read": {"0": 40}}
+
+
+def test_budgets_reach_the_units_at_a_site_though_the_bound_is_in_the_text_of_all(
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+) -> None:
+    both = Both(tmp_path, bomb, replace(a_chain(), latency_bounds=(LatencyBound(9.0),)))
+
+    def given(site: str, **budgets_s: float) -> int:
+        body = {"budgets_s": budgets_s}
+        return Asked.clients[site].put("/api/v1/runs/pair/budgets", json=body).status_code
+
+    def kept(site: str) -> dict[str, float]:
+        for _ in range(2):
+            both.turn()
+        return dict(both.stages[site].run.running_controller().state.budgets)
+
+    def asked(site: str) -> set[str]:
+        return set(Asked.clients[site].get("/api/v1/runs/pair/budgets").json()["budgets_s"])
+
+    assert (given("x", second=2.0), given("y", second=2.0)) == (202, 409)
+    assert (kept("x"), kept("y")) == ({"second": 2.0}, {})
+    assert (asked("x"), asked("y")) == ({"first", "second"}, {"third"})
+    both.tell("x", "move-unit", "y")
+    both.until(lambda: both.plan("x").revision == 2)
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+    assert (given("x", second=3.0), given("y", second=3.0)) == (409, 202)
+    assert kept("y") == {"second": 3.0}
+    late = commands.Command(commands.BUDGET, "on its way when it left", budgets_s={"second": 4.0})
+    commands.put(both.stages["x"].place.commands, late)
+    both.until(lambda: "there is no unit second here" in both.said("x"))
+
+
+def test_a_run_that_distributes_the_bound_itself_takes_no_budgets(tmp_path: Path, bomb: Bomb) -> None:  # noqa: F811
+    runs = Runs(tmp_path)
+    Stage(tmp_path / "pair", replace(a_chain(), latency_bounds=(LatencyBound(9.0),)), bomb, feed=False)
+    client = TestClient(create_app(runs), headers={"Authorization": f"Bearer {runs.token}"})
+    refused = client.put("/api/v1/runs/pair/budgets", json={"budgets_s": {"second": 2.0}})
+    assert (refused.status_code, "bounds of its own" in refused.text) == (409, True)

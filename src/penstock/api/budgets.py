@@ -21,6 +21,7 @@ from penstock.runs.coordinating import (
     budgets_of,
     cost_of,
     finite,
+    part_here,
 )
 
 ROUTER = APIRouter(prefix="/api/v1")
@@ -116,12 +117,12 @@ def budgets(place: Place) -> Budgets:
 def give(place: Place, given: Given) -> Mistakes:
     """Give units their budgets; they keep them until they are given others."""
     require_running(place)
-    topology = place.plan().read_topology()
-    if topology.latency_bounds:
-        raise ConfigurationError(f"topology {topology.name} distributes latency bounds of its own")
-    unknown = sorted(set(given.budgets_s) - set(topology.unit_by_name))
+    own = part_here(place)
+    if own.latency_bounds:
+        raise ConfigurationError(f"topology {own.name} distributes latency bounds of its own")
+    unknown = sorted(set(given.budgets_s) - set(own.unit_by_name))
     if unknown:
-        raise ConfigurationError(f"there is no unit {', '.join(unknown)}")
+        raise ConfigurationError(f"there is no unit {', '.join(unknown)} here")
     command = commands.Command(commands.BUDGET, given.reason, by="the API", budgets_s=given.budgets_s)
     commands.put(place.commands, command)
     return Mistakes(errors=[])

@@ -39,6 +39,7 @@ from penstock.plain import from_json, to_json
 from penstock.runs.assembly import source_rates
 from penstock.runs.folder import RunFolder
 from penstock.runs.known import known_names
+from penstock.runs.part import here
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
 
@@ -54,15 +55,21 @@ EVERY_S = 60.0
 # --- a site's side: what a budget would cost ---------------------------------------------------------
 
 
+def part_here(place: RunFolder) -> Topology:
+    """What of its topology a run runs, as its loop sees it: at one site of several, the units there."""
+    plan = place.plan()
+    return here(plan.read_topology(), plan.places, plan.site)
+
+
 def cost_of(place: RunFolder, unit: str, latency_s: float) -> float:
     """What a unit of a run costs an hour at a latency budget, by its load now; infinite where it cannot.
 
     ConfigurationError where there is no such unit or nothing is known of its load yet.
     """
     topology = place.plan().read_topology()
-    found = topology.unit_by_name.get(unit)
+    found = part_here(place).unit_by_name.get(unit)
     if found is None:
-        raise ConfigurationError(f"there is no unit {unit}")
+        raise ConfigurationError(f"there is no unit {unit} here")
     load = _loads(place, topology).get(unit)
     if load is None:
         raise ConfigurationError(f"nothing was measured of unit {unit} yet")
@@ -78,7 +85,7 @@ def cost_of(place: RunFolder, unit: str, latency_s: float) -> float:
 
 def budgets_of(place: RunFolder) -> dict[str, float]:
     """The latency a run's units have to keep now: their budgets, or their SLOs where they have none."""
-    topology = place.plan().read_topology()
+    topology = part_here(place)
     with place.opened() as journal:
         restored = journal.restore(1)
     given = {} if restored is None else restored.budgets

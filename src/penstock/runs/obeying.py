@@ -38,6 +38,8 @@ def obey(run: Run) -> None:
             continue
         elif command.kind == commands.BUDGET:
             controller.give_budgets(command.budgets_s, reason)
+            if gone := sorted(set(command.budgets_s) - set(run.here.unit_by_name)):
+                run.plane.note(commands.refusal(command, f"there is no unit {', '.join(gone)} here"))
         elif command.kind == "finish":
             run.feed.finish()
         elif command.kind in MODES:
