@@ -24,6 +24,7 @@ from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.processes import wait_until
 from penstock.runs import commands
 from penstock.runs.plan import Handed, Pending, RunPlan
+from penstock.topology.file import dump_topology
 from penstock.topology.model import Channel, LatencyBound, Operator, Sink, Topology, Unit
 from tests.runs.test_changes import at_two_sites, with_operator
 from tests.runs.test_killed_amid_changes import Bomb, Stage, bomb  # noqa: F401
@@ -325,3 +326,18 @@ def test_a_run_that_distributes_the_bound_itself_takes_no_budgets(tmp_path: Path
     client = TestClient(create_app(runs), headers={"Authorization": f"Bearer {runs.token}"})
     refused = client.put("/api/v1/runs/pair/budgets", json={"budgets_s": {"second": 2.0}})
     assert (refused.status_code, "bounds of its own" in refused.text) == (409, True)
+
+
+def test_a_preview_tells_what_happens_at_the_site_it_is_asked_of(both: Both) -> None:
+    def shown(site: str, topology: Topology) -> dict[str, Any]:
+        wish = {"topology": dump_topology(topology)}
+        found: dict[str, Any] = Asked.clients[site].post("/api/v1/runs/pair/preview", json=wish).json()
+        return found
+
+    other = with_operator(a_chain(), "read", function="f:other")
+    here, there = shown("x", other), shown("y", other)
+    assert (here["restarts"], here["untouched"]) == (["first"], ["second"])
+    assert (there["restarts"], there["untouched"], there["drains"]) == ([], ["third"], [])
+    assert here["refused"] == there["refused"] == []
+    columns = with_operator(a_chain(), "count", schema="word string")
+    assert "crosses sites with runs of their own" in shown("x", columns)["refused"][0]

@@ -9,6 +9,7 @@ from penstock.errors import ClusterError, ConfigurationError
 from penstock.runs import commands
 from penstock.runs.changes import Preview, preview, require_possible
 from penstock.runs.folder import RunFolder
+from penstock.runs.part import at_site
 from penstock.runs.plan import Handed
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.model import Topology
@@ -22,21 +23,22 @@ class StaleError(ConfigurationError):
     """A change that was written for another version than the one that runs."""
 
 
-def previewed(place: RunFolder, topology: Topology, places: Mapping[str, str] | None = None) -> Preview:
+def previewed(
+    place: RunFolder,
+    topology: Topology,
+    places: Mapping[str, str] | None = None,
+    handed: Mapping[str, Handed] | None = None,
+) -> Preview:
     """What it would do to have a run go on with another version, as far as its folder tells.
 
-    `places` are the sites of units in that version, where somebody has said them.
+    `places` are the sites of units in that version, where somebody has said them, `handed` the notes of units
+    that have left other sites' runs by it.
     """
     present, status = place.plan(), place.status()
     leased = None if status is None else {(host.site, host.flavour) for host in status.hosts}
-    return preview(
-        present.read_topology(),
-        topology,
-        fed=present.feed,
-        places=present.places,
-        to=places,
-        leased=leased,
-    )
+    old = present.read_topology()
+    found = preview(old, topology, fed=present.feed, places=present.places, to=places, leased=leased)
+    return at_site(found, old, topology, present, handed)
 
 
 def applied(
@@ -63,7 +65,7 @@ def applied(
     present = place.plan()
     if revision is not None and revision != present.revision:
         raise StaleError(f"it was written for revision {revision}, and revision {present.revision} runs")
-    found = previewed(place, topology, places)
+    found = previewed(place, topology, places, handed)
     require_possible(found, give_up_state=give_up_state)
     if not found.changes:
         return present.revision, found
