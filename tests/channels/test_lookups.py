@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Lookup
 from penstock.channels import lookups
-from penstock.channels.lookups import KEPT, current, history, names, update
+from penstock.channels.lookups import KEPT, LookupAwayError, current, history, names, provide, update
 from penstock.errors import ConfigurationError
 from penstock.machine.processes import wait_until
 
@@ -19,7 +19,8 @@ from penstock.machine.processes import wait_until
 def test_a_function_sees_the_default_first_and_then_every_newer_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(lookups.VARIABLE, str(tmp_path / "lookups"))
+    monkeypatch.setenv(lookups.VARIABLE, "")
+    provide(tmp_path / "lookups")
     prices = Lookup("prices", default={"apple": 1})
     # As Spark sends it to an executor: where that looks is known already.
     there = pickle.loads(pickle.dumps(prices))
@@ -30,6 +31,14 @@ def test_a_function_sees_the_default_first_and_then_every_newer_version(
     update(tmp_path / "lookups", "prices", {"apple": 3})
     assert wait_until(lambda: there() == {"apple": 3}, 10)
     assert prices() == {"apple": 3}
+
+
+def test_a_host_that_does_not_see_the_run_s_folder_makes_up_no_default(tmp_path: Path) -> None:
+    there = Lookup("prices", default={}, folder=tmp_path / "lookups")
+    with pytest.raises(LookupAwayError, match=r"look-up prices: .*/lookups cannot be seen from"):
+        there()
+    (tmp_path / "lookups").mkdir()
+    assert there() == {}
 
 
 def test_versions_are_numbered_kept_for_a_while_and_told_with_who_and_why(tmp_path: Path) -> None:

@@ -91,6 +91,21 @@ def test_a_record_that_fails_only_with_another_is_told_apart_from_those_it_fails
 
 
 @pytest.mark.spark
+def test_where_look_ups_cannot_be_seen_records_wait_and_none_is_a_dead_letter(spark, tmp_path):
+    put(tmp_path, [1])
+    topology = one_operator("functions:looked_up", on_error="skip")
+    query = UnitQuery(spark, topology, "unit", RunFolders(tmp_path))
+    query.folders.lookups.rmdir()  # made at the unit's start; as a host without the run's folder has it
+    running = query.start()
+    with pytest.raises(Exception, match="LookupAwayError"):
+        running.processAllAvailable()
+
+    skipped = Skipped(RunFolders(tmp_path).dead_letters("unit"))
+    assert "records wait until it is back" in decide(query, running.exception(), 7, skipped, on_trial=True)
+    assert letters(tmp_path) == []
+
+
+@pytest.mark.spark
 def test_many_records_that_fail_at_once_are_an_outage_unless_the_version_is_new(spark, tmp_path, monkeypatch):
     away = tmp_path / "away"
     away.touch()

@@ -3,7 +3,8 @@
 A look-up is a value in JSON under a name, in the run's folder; every update is a further version of it. A
 function makes a `Lookup` and asks it where records are worked on: in a task of Spark, on whichever instance.
 What it gets is the newest version there is, whole, at most `LOOK_S` old. So two tasks of one micro-batch may
-see two versions; whoever has to know which puts the version into the record.
+see two versions; whoever has to know which puts the version into the record. Where the folder cannot be seen
+nobody knows whether there is a version, and no default is made up.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.files import written
 from penstock.machine.folders import FOLDER_NAME, private_folder
 
@@ -46,6 +48,16 @@ class Version:
     reason: str = ""
 
 
+class LookupAwayError(ClusterError):
+    """Where a run's look-ups are cannot be seen from here: units wait until it can."""
+
+
+def provide(root: Path) -> None:
+    """Let functions called in this process find a run's look-ups, before there is any."""
+    private_folder(root)
+    os.environ[VARIABLE] = str(root)
+
+
 class Lookup:
     """A look-up as a function uses it: `Lookup("prices", default={})()` is the newest value.
 
@@ -65,13 +77,21 @@ class Lookup:
         return self.versioned()[1]
 
     def versioned(self) -> tuple[int, Any]:
-        """The newest version's number and value; 0 and the default before the first."""
+        """The newest version's number and value; 0 and the default before the first.
+
+        LookupAwayError where the folder cannot be seen.
+        """
         if not self._folder:
             return 0, self.default
         now_s = time.monotonic()
         looked_s, version, value = _SEEN.get(self._folder, (-1.0, 0, None))
         if looked_s < 0 or now_s - looked_s >= LOOK_S:
             newest = _newest(Path(self._folder))
+            if not newest and not os.path.isdir(os.path.dirname(self._folder)):
+                raise LookupAwayError(
+                    f"look-up {self.name}: {os.path.dirname(self._folder)} cannot be seen from "
+                    f"{socket.gethostname()}; let every host of the unit see the run's folder"
+                )
             if newest != version:
                 # One that was cleaned away at this moment has a newer one: it is found at the next look.
                 with contextlib.suppress(OSError, ValueError):

@@ -41,7 +41,7 @@ _OUTSIDE = re.compile(
     r"TimeoutException|ConnectException|Connection refused|ExecutorLost"
     # What Python's libraries say when a service that a function calls is away.
     r"|\b(?:Connection|ConnectionRefused|ConnectionReset|ConnectionAborted|BrokenPipe|Timeout)Error\b"
-    r"|\bNewConnectionError\b|\bMaxRetryError\b|\bgaierror\b|\bURLError\b",
+    r"|\bNewConnectionError\b|\bMaxRetryError\b|\bgaierror\b|\bURLError\b|\bLookupAwayError\b",
     re.IGNORECASE,
 )
 """What says that a host or a service is at fault: no record is looked for, trying goes on for ever."""

@@ -7,7 +7,6 @@ micro-batch is served in a call. Either way one checkpoint covers everything the
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +71,7 @@ class UnitQuery:
         """
         self.spark = spark
         self._attempt = attempt
-        os.environ[lookups.VARIABLE] = str(folders.lookups)
+        lookups.provide(folders.lookups)
         self.topology = topology
         self.plan = plan_unit(topology, unit)
         self.folders = folders

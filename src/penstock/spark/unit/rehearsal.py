@@ -62,7 +62,7 @@ def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders
                 raise OtherTypesError("what lies in its inputs is of other types than it will read")
     query = UnitQuery(spark, quiet, unit, RunFolders(apart))
     # Look-ups are those of the run.
-    os.environ[lookups.VARIABLE] = str(run.lookups)
+    lookups.provide(run.lookups)
     running = query.start(drain=True)
     running.awaitTermination()
     query.publish_all()
