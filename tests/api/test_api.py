@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from fastapi.testclient import TestClient
 
 from penstock.api.app import create_app
 from penstock.api.runs import Runs
+from penstock.channels.lookups import history
 from penstock.channels.subscriptions import publish_to_subscribers
 from penstock.controller.status import Status
 from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.topology.file import dump_topology, parse_topology
+from penstock.topology.model import Choice
 from tests.runs.test_changes import a_pair, with_operator, with_unit
 
 BASE = "/api/v1/runs"
@@ -210,6 +213,59 @@ def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -
     only, move = commands.taken(runs.root / "shop" / "commands", pytest.fail)
     assert (only.kind, only.subject, only.by) == ("drain", "h1", "the API")
     assert (move.kind, move.subject, move.to) == ("move", "a-1", "h2")
+
+
+def test_who_asks_for_a_change_goes_on_record(client: TestClient, runs: Runs) -> None:
+    place, asks = runs.root / "shop", {"by": "ada", "reason": "less load"}
+
+    def told(answer: Any) -> str:
+        assert answer.status_code in (200, 202), answer.text
+        (only,) = commands.taken(place / "commands", pytest.fail)
+        return only.by
+
+    assert told(client.post(f"{BASE}/shop/commands", json={"kind": "pause", **asks})) == "ada, over the API"
+    given = {"budgets_s": {"first": 1.0}, **asks}
+    assert told(client.put(f"{BASE}/shop/budgets", json=given)) == "ada, over the API"
+    priced = {"value": 1, **asks}
+    assert told(client.put(f"{BASE}/shop/lookups/prices", json=priced)) == "ada, over the API"
+    assert history(place / "lookups", "prices")[0].by == "ada, over the API"
+    for wrong in ("a" * 101, "ada\n2026-01-01 refused: stop", "\x00"):
+        answer = client.post(f"{BASE}/shop/commands", json={"kind": "pause", "by": wrong})
+        assert answer.status_code == 422, wrong
+    assert commands.taken(place / "commands", pytest.fail) == []
+
+
+def test_single_values_are_set_in_the_version_that_runs(client: TestClient, runs: Runs, obeyed: None) -> None:
+    wish = {"set": {"units.first.policy.up_queue": 70, "loop.cooldown": "2 min"}, "revision": 1, "by": "ada"}
+    shown = client.post(f"{BASE}/shop/preview", json=wish).json()
+    assert (shown["revision"], shown["restarts"], len(shown["changes"])) == (1, [], 2)
+    done = client.post(f"{BASE}/shop/apply", json=wish)
+    assert (done.status_code, done.json()["revision"]) == (200, 2), done.text
+    now = RunFolder(runs.root / "shop").plan().read_topology()
+    assert now.unit_by_name["first"].policy == Choice("threshold", {"up_queue": 70})
+    assert now == replace(
+        with_unit(a_pair(), "first", policy=now.unit_by_name["first"].policy),
+        loop=replace(a_pair().loop, cooldown_s=120.0),
+    )
+    stale = client.post(f"{BASE}/shop/apply", json={**wish, "set": {"units.first.max_instances": 3}})
+    assert (stale.status_code, "revision 2 runs" in stale.text) == (409, True)
+    nothing = client.post(f"{BASE}/shop/apply", json={})
+    assert (nothing.status_code, nothing.json()["changes"]) == (200, [])
+
+
+def test_values_that_cannot_be_are_all_told_and_nothing_is_changed(client: TestClient, runs: Runs) -> None:
+    nowhere = {
+        "sources..workload": 1,
+        "loop.cooldown.x.y": 2,
+        "latency_bounds.0.bound": "1 s",
+        "units.first": 3,
+    }
+    answer = client.post(f"{BASE}/shop/apply", json={"set": nowhere})
+    assert answer.status_code == 422
+    wrong = {"units.first.policy.up_queue": "many", "units.first.max_instances": -1, "units.first.colour": 1}
+    answer = client.post(f"{BASE}/shop/apply", json={"set": wrong})
+    assert (answer.status_code, len(answer.json()["errors"]) >= 3) == (422, True), answer.text
+    assert commands.taken(runs.root / "shop" / "commands", pytest.fail) == []
 
 
 def test_too_large_a_request_is_refused(client: TestClient) -> None:

@@ -9,8 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 """Names of runs are names of folders: nothing in them leads elsewhere."""
 Reason = Annotated[str, StringConstraints(max_length=500)]
+By = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Who asks: one line. The token says that they may, this says who of those that have it."""
 Text = Annotated[str, StringConstraints(max_length=500_000)]
 """A topology file's text."""
+Where = Annotated[str, StringConstraints(min_length=1, max_length=300)]
+Value = bool | int | float | Annotated[str, StringConstraints(max_length=10_000)] | None
+"""What a key of a topology file can have that is no mapping."""
+
+
+def over_the_api(by: str) -> str:
+    """Who asked, as it goes on record."""
+    return f"{by}, over the API" if by else "the API"
 
 
 class Answer(BaseModel):
@@ -70,12 +80,18 @@ class Version(Answer):
 
 
 class Wish(Strict):
-    """A topology to go on with."""
+    """A topology to go on with: another file, single values of it, or both."""
 
-    topology: Text
-    """The topology file."""
+    topology: Text | None = Field(None, description="The topology file; none means the one that runs.")
+    set: dict[Where, Value | list[Value]] = Field(
+        default={},
+        max_length=1000,
+        description="Values by their path in the file, such as `units.pricing.policy.up_queue`.",
+    )
     reason: Reason = ""
     """Why; it goes on record."""
+    by: By = ""
+    """Who asks; it goes on record."""
     revision: int | None = Field(None, ge=1, le=2**31, description="The version it was written for.")
     give_up_state: bool = Field(False, description="Do it although state is lost that cannot be kept.")
     rehearse: bool = Field(
@@ -98,6 +114,8 @@ class Told(Strict):
     )
     reason: Reason = ""
     """Why; it goes on record."""
+    by: By = ""
+    """Who asks; it goes on record."""
     give_up_state: bool = Field(False, description="Take a change back although state is lost by it.")
 
 

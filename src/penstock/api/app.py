@@ -27,6 +27,8 @@ from penstock.runs.assembly import parse
 from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
 from penstock.spark.drivers import Drivers
+from penstock.topology.model import Topology
+from penstock.topology.setting import with_values
 
 LARGEST = 1 << 20
 """Bytes a request may have."""
@@ -96,7 +98,7 @@ def list_runs(runs: Served) -> list[answers.RunSummary]:
 @ROUTER.post("/runs", status_code=202)
 def start_run(runs: Served, wish: answers.NewRun) -> answers.Mistakes:
     """Start a run; it goes on when the service ends."""
-    _checked(wish.topology)
+    parse(wish.topology)
     try:
         runs.start(wish.name, wish.topology, wish.code, wish.duration_s, wish.site)
     except PenstockError as error:
@@ -130,21 +132,23 @@ def topology(place: Place) -> answers.Version:
 @ROUTER.post("/runs/{name}/preview")
 def look_ahead(place: Place, wish: answers.Wish) -> answers.Change:
     """What a change would do; nothing is changed."""
-    plan = place.plan()
-    found = previewed(place, _checked(wish.topology))
-    return _change(plan.revision, found)
+    revision, topology = _wished(place, wish)
+    found = previewed(place, topology)
+    return _change(revision, found)
 
 
 @ROUTER.post("/runs/{name}/apply")
 def apply(place: Place, wish: answers.Wish) -> answers.Change:
     """Go on with another version of the topology while it runs."""
-    topology = _checked(wish.topology)
+    present, topology = _wished(place, wish)
+    # Values are set in the version that was read: where another one runs by now, they are stale.
+    written_for = present if wish.revision is None and wish.topology is None else wish.revision
     revision, found = applied(
         place,
         topology,
         reason=wish.reason,
-        revision=wish.revision,
-        by="the API",
+        revision=written_for,
+        by=answers.over_the_api(wish.by),
         give_up_state=wish.give_up_state,
         rehearse=wish.rehearse,
     )
@@ -221,14 +225,17 @@ async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
 
 
 def _command(told: answers.Told) -> commands.Command:
+    by = answers.over_the_api(told.by)
     return commands.Command(
-        told.kind, told.reason, told.subject, "the API", to=told.to, give_up_state=told.give_up_state
+        told.kind, told.reason, told.subject, by, to=told.to, give_up_state=told.give_up_state
     )
 
 
-def _checked(text: str) -> Any:
-    """The topology of a text; every mistake in it is told."""
-    return parse(text)
+def _wished(place: RunFolder, wish: answers.Wish) -> tuple[int, Topology]:
+    """The version that runs, and the topology somebody asks for; every mistake in it is told."""
+    plan = place.plan()
+    topology = plan.read_topology() if wish.topology is None else parse(wish.topology)
+    return plan.revision, parse(with_values(topology, wish.set)) if wish.set else topology
 
 
 def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:

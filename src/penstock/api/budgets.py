@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field, StringConstraints
 
-from penstock.api.answers import Answer, Mistakes, Reason, Strict, Text
+from penstock.api.answers import Answer, By, Mistakes, Reason, Strict, Text, over_the_api
 from penstock.api.places import Place
 from penstock.errors import ConfigurationError
 from penstock.runs import commands
@@ -50,6 +50,8 @@ class Given(Strict):
     """The latency each unit has to keep from now on."""
     reason: Reason = ""
     """Why; it goes on record."""
+    by: By = ""
+    """Who asks; it goes on record."""
 
 
 class Budgets(Answer):
@@ -123,7 +125,8 @@ def give(place: Place, given: Given) -> Mistakes:
     unknown = sorted(set(given.budgets_s) - set(own.unit_by_name))
     if unknown:
         raise ConfigurationError(f"there is no unit {', '.join(unknown)} here")
-    command = commands.Command(commands.BUDGET, given.reason, by="the API", budgets_s=given.budgets_s)
+    by = over_the_api(given.by)
+    command = commands.Command(commands.BUDGET, given.reason, by=by, budgets_s=given.budgets_s)
     commands.put(place.commands, command)
     return Mistakes(errors=[])
 

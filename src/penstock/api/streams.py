@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from penstock.api.answers import Answer, Mistakes, Reason, Strict
+from penstock.api.answers import Answer, By, Mistakes, Reason, Strict, over_the_api
 from penstock.api.places import Place
 from penstock.channels import lookups
 from penstock.channels.subscriptions import LARGEST, MOST_RECORDS, Standing, Terms
@@ -75,6 +75,8 @@ class NewValue(Strict):
     """Anything that JSON can say."""
     reason: Reason = ""
     """Why; it goes on record."""
+    by: By = ""
+    """Who asks; it goes on record."""
 
 
 class LookupVersion(Answer):
@@ -153,9 +155,10 @@ def look_up(place: Place, lookup: LookupName) -> LookupVersion:
 @ROUTER.put("/runs/{name}/lookups/{lookup}")
 def update(place: Place, lookup: LookupName, wish: NewValue) -> LookupVersion:
     """Give a look-up its next version, while units use it."""
-    made = lookups.update(place.units.lookups, lookup, wish.value, "the API", wish.reason)
+    by = over_the_api(wish.by)
+    made = lookups.update(place.units.lookups, lookup, wish.value, by, wish.reason)
     said = f"version {made.version}" + (f": {wish.reason}" if wish.reason else "")
-    commands.put(place.commands, commands.Command("lookup", said, lookup, "the API"))
+    commands.put(place.commands, commands.Command("lookup", said, lookup, by))
     return LookupVersion(name=lookup, version=made.version, value=wish.value)
 
 
