@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -16,10 +19,28 @@ from penstock.cli.main import app
 from penstock.controller.status import Status
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.processes import wait_until
+from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
-from penstock.topology.file import dump_topology
-from tests.runs.test_changes import a_pair
+from penstock.topology.file import dump_topology, parse_topology
+from tests.runs.test_changes import a_pair, with_operator
+
+
+class Controller(Thread):
+    """Obeys as a run does at its ticks: notes what it is told, and goes on with the next version."""
+
+    def __init__(self, place: RunFolder) -> None:
+        super().__init__(daemon=True)
+        self.place, self.ended = place, Event()
+        self.told: list[commands.Command] = []
+
+    def run(self) -> None:
+        while not self.ended.wait(0.05):
+            for command in commands.taken(self.place.commands, pytest.fail):
+                self.told.append(command)
+                if command.kind == commands.APPLY:
+                    plan = self.place.plan()
+                    self.place.write_plan(plan.changed(parse_topology(str(command.topology)), ()))
 
 
 @pytest.fixture
@@ -83,3 +104,35 @@ def test_a_service_that_was_killed_is_found_dead_and_started_anew(site: Path) ->
     assert started
     assert second.answers()
     assert dump_topology(a_pair()) in second.get("/runs/shop/topology")["text"]
+
+
+def test_a_run_of_a_site_elsewhere_is_changed_and_told_by_command(site: Path, tmp_path: Path) -> None:
+    service, _ = client.start(site, "127.0.0.1", 0)
+    there = tmp_path / "sites" / "edge"
+    there.mkdir(parents=True)
+    (there / client.SERVICE_FILE).write_text(json.dumps({"url": service.url}))
+    (there / "token").write_text(service.token)
+    controller, run, file = Controller(RunFolder(site / "shop")), str(there / "shop"), tmp_path / "new.yaml"
+    file.write_text(dump_topology(with_operator(a_pair(), "read", function="f:new")))
+
+    code, told = penstock("apply", run, str(file), "--plan")
+    assert (code, "started again, keeping their state: first" in told) == (0, True), told
+    controller.start()
+    code, told = penstock("apply", run, str(file), "--reason", "better")
+    assert (code, "done: revision 2 runs" in told) == (0, True), told
+    code, told = penstock("apply", run, str(file), "--revision", "1")
+    assert (code, "nothing changes" in told) == (0, True), told
+    file.write_text(dump_topology(with_operator(a_pair(), "count", stateful=False)))
+    code, told = penstock("apply", run, str(file))
+    assert (code, "given up: state of operator count" in told) == (1, True), told
+    assert penstock("tell", run, "drain", "h1", "--reason", "old")[0] == 0
+    assert penstock("tell", run, "explode")[0] == 1
+    assert wait_until(lambda: len(controller.told) == 2, 10.0)
+    controller.ended.set()
+    controller.join()
+    who = f"{getpass.getuser()}, over the API"
+    assert [(c.kind, c.subject, c.reason, c.by) for c in controller.told] == [
+        ("apply", None, "better", who),
+        ("drain", "h1", "old", who),
+    ]
+    assert not (there / "shop").exists()

@@ -89,6 +89,18 @@ def service_at(folder: Path) -> Service:
         ) from None
 
 
+def elsewhere(run: Path) -> tuple[Service, str] | None:
+    """The service that has a run, and its name there, where its site is elsewhere; None where it is here.
+
+    Such a run is named as one that is here: by the folder that stands for its site, and its name below it.
+    """
+    with contextlib.suppress(ConfigurationError):
+        service = service_at(run.parent)
+        if service.process is None:
+            return service, run.name
+    return None
+
+
 @contextlib.contextmanager
 def made_known(folder: Path, url: str) -> Iterator[None]:
     """While inside, the service of a folder is found by it; LockHeldError where it has another one."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from penstock.api import client
 from penstock.cli.console import console as open_console
-from penstock.runs.applying import applied, previewed
+from penstock.runs.applying import ANSWER_S, applied, previewed
 from penstock.runs.assembly import load
-from penstock.runs.changes import require_possible
+from penstock.runs.changes import Preview, require_possible
 from penstock.runs.folder import RunFolder
+from penstock.runs.known import known_names
+from penstock.topology.file import dump_topology, load_topology
+
+_TOLD = (
+    "changes", "restarts", "starts", "stops", "untouched", "refused", "renewals", "given_up", "drains",
+    "costs", "because",
+)  # fmt: skip
+"""What a service tells of a change."""
 
 
 def apply(
@@ -32,18 +42,34 @@ def apply(
 ) -> None:
     """Go on with another version of a topology while it runs, nothing lost.
 
-    `penstock tell RUN undo` takes the last change back.
+    `penstock tell RUN undo` takes the last change back. A run of a site elsewhere is named by the folder that
+    stands for its site, and its name below it.
     """
-    console, place = open_console(), RunFolder(folder)
-    present, topology = place.plan(), load(file)
-    found = previewed(place, topology)
-    console.print(f"revision {present.revision} of {topology.name} runs; this would change:")
+    there = client.elsewhere(folder)
+    # Prices by providers' lists are read where the run is.
+    topology = load(file) if there is None else load_topology(file, known_names())
+    wish: dict[str, Any] = {"reason": reason, "give_up_state": give_up_state, "rehearse": rehearse}
+    sent = {**wish, "topology": dump_topology(topology), "by": getpass.getuser()}
+    if there is None:
+        present, found = RunFolder(folder).plan().revision, previewed(RunFolder(folder), topology)
+    else:
+        present, found = _asked(*there, "preview", sent)
+    console = open_console()
+    console.print(f"revision {present} of {topology.name} runs; this would change:")
     for line in found.lines():
         console.print(f"  {line}", markup=False)
     require_possible(found, give_up_state=give_up_state or plan)
     if plan or not found.changes:
         return
-    now, _ = applied(
-        place, topology, reason=reason, revision=revision, give_up_state=give_up_state, rehearse=rehearse
-    )
+    if there is None:
+        now, _ = applied(RunFolder(folder), topology, revision=revision, **wish)
+    else:
+        now, _ = _asked(*there, "apply", {**sent, "revision": present if revision is None else revision})
     console.print(f"done: revision {now} runs. `penstock tell {folder} undo` takes it back", markup=False)
+
+
+def _asked(service: client.Service, run: str, what: str, wish: dict[str, Any]) -> tuple[int, Preview]:
+    """What a site's service says to a change: the version that runs then, and what it does."""
+    told = service.post(f"/runs/{run}/{what}", wish, answer_s=ANSWER_S + client.ANSWER_S)
+    shown: dict[str, Any] = {name: tuple(told.get(name, ())) for name in _TOLD}
+    return int(told["revision"]), Preview(**shown)

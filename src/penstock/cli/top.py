@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
+from penstock.api import client
 from penstock.cli.console import console as open_console
 from penstock.clock import WallClock
 from penstock.errors import ConfigurationError
@@ -81,12 +83,20 @@ def tell(
         bool, typer.Option("--give-up-state", help="For undo: although state is lost that cannot be kept.")
     ] = False,
 ) -> None:
-    """Tell a running controller something; it is obeyed at its next tick and put on record."""
-    place = RunFolder(folder)
-    place.plan()
-    if place.result() is not None:
-        raise ConfigurationError(f"the run in {folder} is over")
-    commands.put(
-        place.commands, commands.Command(command, reason, subject, to=to, give_up_state=give_up_state)
-    )
+    """Tell a running controller something; it is obeyed at its next tick and put on record.
+
+    A run of a site elsewhere is named by the folder that stands for its site, and its name below it.
+    """
+    there = client.elsewhere(folder)
+    if there is not None:
+        service, run = there
+        said = {"kind": command, "subject": subject, "to": to, "reason": reason, "by": getpass.getuser()}
+        service.post(f"/runs/{run}/commands", {**said, "give_up_state": give_up_state})
+    else:
+        place = RunFolder(folder)
+        place.plan()
+        if place.result() is not None:
+            raise ConfigurationError(f"the run in {folder} is over")
+        wish = commands.Command(command, reason, subject, to=to, give_up_state=give_up_state)
+        commands.put(place.commands, wish)
     open_console().print(f"told: {command}{f' {subject}' if subject else ''}")

@@ -26,7 +26,8 @@ from penstock.topology.model import Site, Topology
 class Preview:
     """What a change would do."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change | str, ...] = ()
+    """What lies between both versions; in words where another site's service has told it."""
     restarts: tuple[str, ...] = ()
     """Units that are started again, with the state they have."""
     starts: tuple[str, ...] = ()
