@@ -6,18 +6,24 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from penstock.api import client
 from penstock.cli.main import app
 from penstock.controller.billing import IDLE, Bill, bill_of, by_operator
 from penstock.controller.journal import Journal
+from penstock.controller.status import Status
+from penstock.errors import ClusterError
 from penstock.experiments.twin import opened
 from penstock.providers.prices import listed
 from penstock.report.run_report import write_run_report
+from penstock.runs.folder import RunFolder
+from penstock.runs.plan import RunPlan
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.file import dump_topology
 from penstock.topology.model import Choice, HostFlavour, Operator, Service, Sink, Site, Source, Topology, Unit
@@ -193,3 +199,36 @@ def test_a_bill_shows_the_list_prices_that_were_read_with_their_date(
         1_000_000_000.0,
     )
     assert "0.250000 EUR in the list of 2001-09-09" in shown(*arguments)
+
+
+@pytest.fixture
+def served(a_run: tuple[Path, Decimal], tmp_path: Path) -> Iterator[Path]:
+    """The folder of a site whose service is up, with the run in it."""
+    place = RunFolder.at(tmp_path / "edge" / "web")
+    shutil.copy(a_run[0] / "journal.db", place.journal)
+    place.write_plan(RunPlan.of(a_topology(), "web"))
+    place.write_end(Status("web", 1.0, (), (), "0"), simulate(a_topology(), duration_s=60.0))
+    client.start(tmp_path / "edge", "127.0.0.1", 0)
+    yield tmp_path / "edge"
+    client.stop(tmp_path / "edge")
+
+
+def test_sites_are_asked_for_their_runs_and_all_is_one_bill(
+    a_run: tuple[Path, Decimal], the_bill: Bill, served: Path, tmp_path: Path
+) -> None:
+    here, there = str(a_run[0]), tmp_path / "sites" / "edge"
+    there.mkdir(parents=True)
+    service = client.service_at(served)
+    (there / client.SERVICE_FILE).write_text(json.dumps({"url": service.url}))
+    (there / "token").write_text(service.token)
+
+    assert shown(here, "--format", "csv") == shown(str(there), "--format", "csv")
+    assert shown(here, "--by", "operator,hour") == shown(str(there / "web"), "--by", "operator,hour")
+    both = shown(here, str(there), str(there / "web"))
+    assert f"bill {2 * a_run[1]:.6f} EUR" in both, "of each site once"
+    assert f"idle (paid, and nothing on it): {2 * the_bill.idle:.6f}" in both
+    assert f"bill {a_run[1]:.6f} EUR" in shown(str(served), str(served / "web"))
+    assert service.get("/runs/web/bill")["lines"] == [], "only where asked for"
+    client.stop(served)
+    with pytest.raises(ClusterError, match="does not answer"):
+        CliRunner().invoke(app, ["bill", here, str(there)], catch_exceptions=False)

@@ -191,3 +191,10 @@ class Bill(Answer):
     """Empty where the topology names none."""
     leases: list[dict[str, Any]]
     """Every host that was paid for."""
+    lines: list[dict[str, Any]] = Field(
+        default=[],
+        description="Where asked for: what each hour of each lease cost, for whom, and who decided.",
+    )
+    corrections: list[dict[str, Any]] = Field(
+        default=[], description="Where lines were asked for: charges by providers' own records."
+    )

@@ -19,8 +19,10 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from penstock.api import answers, budgets, pages, streams
 from penstock.api.places import Place, Served
 from penstock.api.runs import Runs
+from penstock.controller.billing import bill_of
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.machine.processes import log_tail
+from penstock.plain import plain
 from penstock.runs import commands
 from penstock.runs.applying import StaleError, applied, previewed, require_running
 from penstock.runs.assembly import parse
@@ -192,16 +194,17 @@ def log(
 
 
 @ROUTER.get("/runs/{name}/bill")
-def bill(place: Place) -> answers.Bill:
-    """Every lease, and what they have cost so far."""
-    plan = place.plan()
+def bill(place: Place, lines: bool = False) -> answers.Bill:
+    """Every lease, and what they have cost so far; with `lines` each hour of them, too."""
+    topology = place.plan().read_topology()
     with place.opened() as journal:
         charges, leases = journal.charges(), journal.rows("lease")
-    sites = plan.read_topology().sites
+        by_line = plain(bill_of(journal, topology)) if lines else {}
     return answers.Bill(
         total=str(sum((charge.amount for charge in charges), Decimal(0))),
-        currency=next((site.currency for site in sites if site.currency), ""),
+        currency=next((site.currency for site in topology.sites if site.currency), ""),
         leases=[_plain(row) for row in leases],
+        **by_line,
     )
 
 

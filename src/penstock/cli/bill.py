@@ -14,14 +14,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from penstock.api import client
 from penstock.cli.choices import read_list
 from penstock.cli.console import console as open_console
 from penstock.controller.billing import HOUR_S, IDLE, Bill, Line, bill_of, by_operator, column
 from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, topology_of_run
 from penstock.machine.folders import cache_folder
+from penstock.plain import of
 from penstock.providers.prices import known_prices
 from penstock.quantities import counted
+from penstock.topology.file import load_topology, parse_topology
 from penstock.topology.model import Topology
 
 COLUMNS = ("run", "unit", "operator", "site", "flavour", "host", "hour")
@@ -30,7 +33,10 @@ FORMATS = ("table", "csv", "focus")
 
 
 def bill(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Runs' folders, or their journals.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN…", help="Runs' folders, their journals, or folders of sites' services."),
+    ],
     by: Annotated[str, typer.Option(help=f"Columns, separated by commas: {', '.join(COLUMNS)}.")] = "unit",
     form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "table",
     topology: Annotated[
@@ -42,6 +48,7 @@ def bill(
 ) -> None:
     """Tell what runs cost, whom for, and what was paid for nothing.
 
+    Of a site whose service is up every run is asked for, also where the site is elsewhere; all make one bill.
     `csv` and `focus` have one line for each hour of each lease and unit, with the decision that made it.
     """
     keys = read_list(by)
@@ -54,8 +61,11 @@ def bill(
         raise ConfigurationError(f"expected --record with the table, got it with --format {form}")
     recorded = None if record is None else _recorded(record)
     found, lists = Bill(()), dict[str, None]()
-    for run in {run.resolve(): run for run in runs}.values():  # one that is named twice was paid once
-        more, known = _of_run(run, topology, operators="operator" in keys)
+    for run, service in _named(runs).items():
+        if service is None:
+            more, known = _of_run(run, topology, operators="operator" in keys)
+        else:
+            more, known = _asked(service, run.name, topology, operators="operator" in keys)
         found = found.with_more(more)
         lists.update(dict.fromkeys(_list_prices(more, known)))
     if form == "csv":
@@ -68,6 +78,32 @@ def bill(
             open_console().print(line, markup=False)
         if record is not None and recorded is not None:
             _compare(found, recorded, record.name)
+
+
+def _named(runs: Iterable[Path]) -> dict[Path, client.Service | None]:
+    """The runs that are meant, each once, and whom to ask for them; nobody where they can be read."""
+    found: dict[Path, client.Service | None] = {}
+    for run in (run.resolve() for run in runs):
+        there = client.elsewhere(run)
+        if (run / client.SERVICE_FILE).is_file():
+            service = client.service_at(run)
+            found |= {run / str(each["name"]): service for each in service.get("/runs")}
+        elif there is not None:
+            found[run] = there[0]
+        else:
+            found.setdefault(run)
+    return found
+
+
+def _asked(
+    service: client.Service, name: str, given: Path | None, *, operators: bool
+) -> tuple[Bill, Topology]:
+    """The bill of a run as its service tells it, and its topology."""
+    told = service.get(f"/runs/{name}/bill", lines="true")
+    found: Bill = of(Bill, {part: told[part] for part in ("lines", "corrections")})
+    text = service.get(f"/runs/{name}/topology")["text"]
+    known = parse_topology(text) if given is None else load_topology(given)
+    return by_operator(found, known) if operators else found, known
 
 
 def _of_run(run: Path, given: Path | None, *, operators: bool) -> tuple[Bill, Topology | None]:
