@@ -21,6 +21,8 @@ from penstock.topology.file import dump_topology
 Say = Callable[[str], None]
 TAKEN_OVER_S = SILENT_S + 6.0
 """Within this time the stand-by answers: a silence, a look, a start of its API."""
+CONTROLLED_S = 30.0
+"""Within this time the run has a controller again: the same, a start of its process, and its first claim."""
 
 
 def crashes(folder: Path, say: Say) -> list[Figure]:
@@ -131,7 +133,8 @@ def _taken_over(run: Changed, first: Service, second: Service, url: str) -> list
     return [
         Figure("the stand-by answers after", answers_s, f"<= {TAKEN_OVER_S:g} s",
                holds=answers_s <= TAKEN_OVER_S, unit="s"),
-        Figure("the run has a controller again after", controls_s, unit="s"),
+        Figure("the run has a controller again after", controls_s, f"<= {CONTROLLED_S:g} s",
+               holds=controls_s <= CONTROLLED_S, unit="s"),
         Figure("units and sources go on, adopted", adopted[-1] if adopted else "none", "some",
                holds=bool(adopted)),
         Figure("the older service is refused", "so" if refused else "not", "so", holds=refused),
