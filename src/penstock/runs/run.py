@@ -381,8 +381,7 @@ class Run:
         """Start again what died beside the fleet: feeders, broker, master; what there is to say."""
         notices = ["nobody listened to heartbeats any more; they are heard again"] * self._server.revive()
         with self._patiently("the sources"):
-            notices += self.feed.watch(self.clock.now_s()) if self.plan.feed else []
-            notices += self._slow_sources() if self.plan.feed else []
+            notices += [*self.feed.watch(self.clock.now_s()), *self._slow_sources()] if self.plan.feed else []
         with self._patiently("the channels' server"):
             notices += self.service_watch.tick(self.clock.now_s()) if self.service_watch is not None else []
         with self._patiently("the cluster"):
