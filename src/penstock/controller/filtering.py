@@ -1,5 +1,5 @@
 """From measurements to signals: each unit's readings go through the filter it chose, and so do those of its
-numbers (arrivals, queue, durations) that its policy decides on.
+numbers (arrivals, queue, durations, health) that its policy decides on.
 
 Units that chose the same filter share one filter object, which sees all their instances in one call.
 The journal keeps signals, not a filter's memory: a restarted controller's filters start again as at the
@@ -21,6 +21,11 @@ from penstock.filters.tracking import Tracker
 from penstock.monitoring.measurements import Measurement, Signal
 from penstock.policies.registry import decides_on
 from penstock.topology.model import Choice, Topology, Unit
+
+
+def filtered_by(topology: Topology) -> list[tuple[str, Choice, tuple[str, ...]]]:
+    """What the filters of a run depend on: each unit's filter, and what its policy decides on."""
+    return [(unit.name, unit.filter, decides_on(unit.policy)) for unit in topology.units]
 
 
 class Filtering:
@@ -132,9 +137,10 @@ FIELDS = {
     "waiting": ("waiting",),
     "durations": ("duration_s", "duration_p95_s"),
     "service": ("service_s",),
+    "health": ("processed", "arrived"),
 }
 """A measurement's fields behind what a policy decides on; utilisation has filters of its own."""
-_COUNTS = ("arrived", "waiting")
+_COUNTS = ("arrived", "processed", "waiting")
 
 
 def _trackers(unit: Unit) -> dict[str, Tracker]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from penstock.clock import Clock
 from penstock.controller import deciding
 from penstock.controller.enacting import carry_out, log, never_said
-from penstock.controller.filtering import Filtering
+from penstock.controller.filtering import Filtering, filtered_by
 from penstock.controller.guards import Verdict, guard
 from penstock.controller.journal import END_OF_RUN, MODE, Recorder, Restored, TickRecord
 from penstock.controller.mode import Mode
@@ -133,7 +133,7 @@ class Controller:
         Units in `restarts` are submitted anew; the others go on as they are, decided for by what the new
         version says of them. `attempts` is how often new ones were submitted when they were there before.
         """
-        if [(u.name, u.filter) for u in topology.units] != [(u.name, u.filter) for u in self.topology.units]:
+        if filtered_by(topology) != filtered_by(self.topology):
             self._filtering = Filtering(topology)
         if self.topology.loop.advisory != topology.loop.advisory:
             self.mode = Mode.of(topology)

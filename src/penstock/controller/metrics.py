@@ -82,7 +82,7 @@ class Tally:
     def see(self, tick: Tick) -> None:
         """Take in one turn of the loop."""
         for signal in tick.signals:
-            measured = signal.measurement
+            measured = signal.taken  # what was counted, not what a filter made of it
             self.arrived[signal.unit] = self.arrived.get(signal.unit, 0) + measured.arrived
             self.processed[signal.unit] = self.processed.get(signal.unit, 0) + measured.processed
         for verdict in tick.verdicts:

@@ -261,7 +261,7 @@ class State:
         """What a unit executed over what came to it in the last `over_s`; None where it is not known yet."""
         if unit not in self._finished:
             return None
-        return health_over(s.measurement for s in self._windows.get(unit, ()) if s.at_s > now_s - over_s)
+        return health_over(s.taken for s in self._windows.get(unit, ()) if s.at_s > now_s - over_s)
 
     def _own_seasons(self) -> dict[str, Season]:
         """What the units' loads usually do, as this run has seen it."""
