@@ -65,7 +65,8 @@ def topology_of(
             topology,
             units=(
                 replace(first, name="see", operators=("see",), shards=None),
-                replace(first, name="remember", operators=("remember",), max_instances=1),
+                # One slot works on one shard after the other: more than one would only take longer.
+                replace(first, name="remember", operators=("remember",), max_instances=1, shards=1),
             ),
         )
     if policy is not None:

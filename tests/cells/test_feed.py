@@ -15,6 +15,7 @@ from cells.laboratory import topology_of
 from cells.window import region_at
 
 from penstock.channels.sinks import read_results
+from penstock.runs.plan import RunPlan
 from penstock.topology.model import Choice
 
 LOAD = Load("constant", {"level_per_s": 30}, duration_s=4.0, query_every=10, album=5)
@@ -80,7 +81,23 @@ def test_the_topology_has_the_loads_workload_and_one_query_to_so_many_images() -
     assert topology.source_by_name[IMAGES].workload == Choice("constant", {"level_per_s": 30})
     assert topology.source_by_name[QUERIES].workload == Choice("constant", {"level_per_s": 3.0})
     assert [unit.filter.name for unit in topology.units] == ["none"]
-    assert [unit.name for unit in topology_of(LOAD, split=True).units] == ["see", "remember"]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_run_reads_the_topology_again_as_it_was(split: bool) -> None:
+    topology = topology_of(LOAD, split=split)
+
+    again = RunPlan.of(topology, "cells").read_topology()
+
+    assert [(unit.name, unit.operators) for unit in again.units] == [
+        (unit.name, unit.operators) for unit in topology.units
+    ]
+
+
+def test_state_has_no_more_shards_than_slots_that_work_on_it() -> None:
+    _, remember = topology_of(LOAD, split=True).units
+
+    assert (remember.shards, remember.max_instances * remember.slots) == (1, 1)
 
 
 def test_an_image_has_five_seconds_and_a_query_one() -> None:
