@@ -1,6 +1,7 @@
 """What came out of a run, beside what must have: every count, every answer, every promise.
 
-Answers are computed again in batch, by the same functions over the same pictures. The two promises are
+Answers are computed again in batch, by the same functions over the same pictures, and must be over all images
+whose results could be seen when the query was due. The two promises are
 counted separately: 5 s for an image, 1 s for a query, from the instant it was due to the instant its result
 could be seen.
 """
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from cells.feed import Load, truth
+from cells.feed import Image, Load, truth
 from cells.seeing import Seen, look
 from cells.shard import IMAGE, QUERY
 from cells.tissue import Album, accuracy
@@ -88,6 +92,21 @@ class Check:
         return sum(found.delayed("real_time") for found in self.compliance.values())
 
 
+def known_from(taken: Sequence[Image], found: Sequence[Result]) -> dict[int, list[float]]:
+    """By region, from when on the results of its first n images could be seen, n = 1, 2, 3, …
+
+    A query that is due later must be answered over these images at least: they were in the state before.
+    """
+    seen_s: dict[str, float] = {}
+    for result in found:
+        name = result.row["record_id"]
+        seen_s[name] = min(result.seen_s, seen_s.get(name, math.inf))
+    by_region: dict[int, list[float]] = {}
+    for image in taken:
+        by_region.setdefault(image.region, []).append(seen_s.get(f"image-{image.number:08d}", math.inf))
+    return {region: list(accumulate(times, max)) for region, times in by_region.items()}
+
+
 def check(load: Load, album: Album, images: int, results: Sequence[Result]) -> Check:
     """Compare what came out with the truth and with the batch computation, record by record."""
     taken, asked = truth(load, images)
@@ -103,7 +122,8 @@ def check(load: Load, album: Album, images: int, results: Sequence[Result]) -> C
     ids = {kind: Counter(r.row["record_id"] for r in found) for kind, found in by_kind.items()}
     counted = {r.row["record_id"]: r.row.get("cells", 0) for r in by_kind[IMAGE]}
     answers = {r.row["record_id"]: r.row for r in by_kind[QUERY]}
-    same, equal, behind, early = 0, 0, 0, 0
+    known = known_from(taken, by_kind[IMAGE])
+    same, equal, behind, early, forgotten = 0, 0, 0, 0, 0
     for image in taken:
         same += counted.get(f"image-{image.number:08d}") == batch_look(image.picture).cells
     for query in asked:
@@ -115,6 +135,8 @@ def check(load: Load, album: Album, images: int, results: Sequence[Result]) -> C
         equal += base64.b64decode(row.get("intensities", "")) == expected
         behind += through < query.sequence
         early += through > query.sequence
+        due_s = datetime.fromisoformat(row["source_time"]).timestamp()
+        forgotten += through < bisect_right(known.get(region, []), due_s)
     marked = [album.pictures[image.picture].marked for image in taken]
     found_cells = [counted.get(f"image-{image.number:08d}", 0) for image in taken]
     rows = (
@@ -125,6 +147,7 @@ def check(load: Load, album: Album, images: int, results: Sequence[Result]) -> C
         ("each query once", len(asked), sum(number == 1 for number in ids[QUERY].values())),
         ("answers as in the batch computation", len(asked), equal),
         ("answers with images that came later", 0, early),
+        ("answers without images that could be seen before", 0, forgotten),
     )
     import numpy as np
 
