@@ -20,15 +20,17 @@ from statistics import fmean
 from cells.checking import Check, Result, check, count_results, read
 from cells.feed import IMAGES, QUERIES, Load
 from cells.tissue import Album, make_album
+from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
 from penstock.controller.result import RunResult
 from penstock.errors import ConfigurationError
+from penstock.experiments.within import host_time_s, scaling_events
 from penstock.machine.files import written
 from penstock.runs.assembly import load as load_file
 from penstock.runs.assembly import with_choices
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
-from penstock.runs.profile import PROFILE, measured_profile
+from penstock.runs.profile import PROFILE, Profile, measured_profile
 from penstock.runs.run import Run
 from penstock.runs.sources import Feed
 from penstock.spark.unit.plan import generated_sources
@@ -174,16 +176,10 @@ class Outcome:
     """When the feed began."""
     album: Album
     interrupted: bool
-
-    @property
-    def events(self) -> int:
-        """Scaling events: instances started and stopped, without those a run begins with."""
-        return self.result.rescales
-
-    @property
-    def vm_h(self) -> float:
-        """Hours of hosts, while images were sent."""
-        return self.result.host_s / 3600
+    events: int
+    """Decisions to scale that were carried out while images were sent."""
+    vm_h: float
+    """Hours of hosts while images were sent."""
 
 
 def run_laboratory(
@@ -231,7 +227,9 @@ def run_laboratory(
         result, last = run.result(), run.status()
         results = read(feed.results)
         images = feed.emitted(IMAGES)
-        measured_profile(topology, run.journal, feed.started_s).write(folder / PROFILE)
+        begun_s = feed.started_s or time.time()
+        profile, events, vm_h = told_by(run.journal, topology, load, begun_s)
+        profile.write(folder / PROFILE)
     place.write_end(last, result)
     return Outcome(
         load,
@@ -241,9 +239,22 @@ def run_laboratory(
         check(load, pictures, images, results),
         results,
         moments,
-        feed.started_s or time.time(),
+        begun_s,
         pictures,
         interrupted,
+        events,
+        vm_h,
+    )
+
+
+def told_by(journal: Journal, topology: Topology, load: Load, begun_s: float) -> tuple[Profile, int, float]:
+    """The profile of a run, its scaling events and the hours of its hosts, both while images were sent."""
+    profile = measured_profile(topology, journal, begun_s, load.duration_s)
+    ended_s = begun_s + load.duration_s
+    return (
+        profile,
+        scaling_events(journal, begun_s, ended_s),
+        host_time_s(journal, begun_s, ended_s) / 3600,
     )
 
 

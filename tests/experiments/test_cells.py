@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def test_the_simulator_is_compared_with_the_runs_it_was_not_given() -> None:
 
     assert found["simulator: scaling events of 1 other runs"].holds
     assert found["simulator: VM time of 1 other runs"].holds is False
+
+
+def test_queries_do_not_count_where_the_simulator_is_compared() -> None:
+    rows = [a_row(), a_row(seed=2, query_violations=900.0)]
+    rows.append(a_row(seed=2, kind="simulated", image_violations=30.0, query_violations=math.nan))
+
+    found = {figure.name: figure for figure in figures_of(rows, Prices())}
+
+    assert found["simulator: image violations of 1 other runs"].here == 0.0
+    assert "simulator: SLA violations of 1 other runs" not in found
 
 
 def test_more_hours_for_fewer_violations_pay_from_a_price_on() -> None:

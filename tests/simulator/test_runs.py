@@ -49,6 +49,16 @@ def actions_of(journal: Journal) -> list[tuple[float, str, str]]:
 # -- counts -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("bound_s", "share"), [(0.05, 1), (0.15, 1), (0.25, 0)])
+def test_records_older_than_a_bound_are_counted_over_all_units(bound_s: float, share: int) -> None:
+    # Each takes 0.1 s in either unit.
+    topology = at_once(units=("a", "b"), chained=True, per_s=5.0)
+    result = simulate(topology, duration_s=120.0, bound_s=bound_s)
+    assert result.records_out > 590
+    assert result.late == share * result.records_out
+    assert simulate(topology, duration_s=10.0).late is None
+
+
 @pytest.mark.parametrize(
     ("ratio", "per_s"), [(1 / 3, 9.0), (1 / 300, 9.0), (2.5, 9.0), (0.0, 9.0), (1.0, 7.0)]
 )

@@ -69,6 +69,8 @@ class RunResult:
     settings: Mapping[str, Any] = field(default_factory=dict)
     paid_after_release: int = 0
     """Billing time units paid, not on purpose, for hosts that had been told to go before."""
+    late: int | None = None
+    """Records older than a bound when they left, where one was asked for."""
 
     @property
     def compliance(self) -> Compliance:
@@ -151,6 +153,7 @@ def result_of(
     records_out: int,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    late: int | None = None,
 ) -> RunResult:
     """The result of a run out of its journal and what its cluster counted.
 
@@ -196,6 +199,7 @@ def result_of(
         host_s=sum((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s for lease in leases),
         settings=settings or {},
         paid_after_release=_paid_after_release(journal),
+        late=late,
     )
 
 

@@ -205,13 +205,24 @@ def with_delay(
     return replace(topology, sources=sources)
 
 
-def simulated_twin(topology: Topology, profile: Profile, seed: int = 1) -> RunResult:
-    """The run a profile was measured in, simulated: the same load, policy and length."""
+def simulated_twin(
+    topology: Topology,
+    profile: Profile,
+    seed: int = 1,
+    journal: Journal | None = None,
+    bound_s: float | None = None,
+) -> RunResult:
+    """The run a profile was measured in, simulated: the same load, policy and length.
+
+    `journal` is written to where it is given; `bound_s` is as for `simulate`.
+    """
     twin = with_delay(profiled(topology, profile), profile.feed_start_s, profile.duration_s, profile.feed_s)
     # A place takes a record's whole duration, which varies with its wait. The work in it does not, and a
     # policy reckons with the work: one that saw it vary rescaled more often than the run did.
     settings = SimulationSettings(seed=seed, steady_service=True)
-    return simulate(twin, settings, duration_s=profile.duration_s)
+    return simulate(
+        twin, settings, duration_s=profile.duration_s, journal=journal or "sqlite://", bound_s=bound_s
+    )
 
 
 def deviations(real: RunResult, simulated: RunResult) -> list[tuple[str, float, float, float | None]]:

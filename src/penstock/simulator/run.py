@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.clock import VirtualClock
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Budgeting, Controller, Tick
@@ -16,7 +18,7 @@ from penstock.errors import JournalError
 from penstock.fleet.ports import Ground
 from penstock.forecasts.season import Season
 from penstock.monitoring.sla import Compliance, DurationStatistics
-from penstock.simulator.kernel import DURATIONS, percentile
+from penstock.simulator.kernel import DURATIONS, add_to_histogram, percentile
 from penstock.simulator.plane import SimulatedPlane, SimulationSettings
 from penstock.simulator.station import Floats, Station
 from penstock.simulator.traffic import Traffic
@@ -32,13 +34,15 @@ def simulate(
     each: Callable[[Tick], None] | None = None,
     budgeting: Budgeting | None = None,
     seasons: Mapping[str, Season] | None = None,
+    bound_s: float | None = None,
 ) -> RunResult:
     """Run a topology's control loop on a simulated cluster for so many virtual seconds.
 
     The journal is kept in memory unless a file, a URL or an open journal is given. Leases still open at
     the end are charged for every unit they have started. A simulated run cannot be resumed (its queues
     are gone), so a journal that holds a run of this name already is refused. `seasons` are what an earlier
-    run's journal tells of the units' loads.
+    run's journal tells of the units' loads. With `bound_s` the result tells how many records were older when
+    they left.
     """
     settings = settings or SimulationSettings()
     book = journal if isinstance(journal, Journal) else Journal(journal, topology.name, buffered=True)
@@ -56,7 +60,7 @@ def simulate(
         controller.run(duration_s, each)
         controller.finish()
         book.flush()
-        result = simulated_result(topology, plane.traffic, book, duration_s, settings)
+        result = simulated_result(topology, plane.traffic, book, duration_s, settings, bound_s)
     if book is not journal and str(journal) != "sqlite://":
         book.close()
     return result
@@ -84,6 +88,7 @@ def simulated_result(
     journal: Journal,
     duration_s: float,
     settings: SimulationSettings,
+    bound_s: float | None = None,
 ) -> RunResult:
     """The result of a simulated run out of what its stations counted and its journal."""
     entries = {
@@ -102,6 +107,7 @@ def simulated_result(
         records_out=traffic.delivered,
         seed=settings.seed,
         settings=_described(topology, settings, sorted(entries)),
+        late=None if bound_s is None else _above(traffic.end_to_end, bound_s),
     )
 
 
@@ -122,6 +128,13 @@ def _statistics(histogram: Floats, total_s: float, count: int) -> DurationStatis
     return DurationStatistics(
         count, total_s / count, *(float(percentile(histogram, share)) for share in (0.5, 0.95, 0.99))
     )
+
+
+def _above(histogram: Floats, bound_s: float) -> int:
+    """Records of a histogram above a duration, to the width of its bins."""
+    where = np.zeros_like(histogram)
+    add_to_histogram(np.array([bound_s]), where)
+    return int(histogram[int(where.argmax()) + 1 :].sum())
 
 
 def _described(topology: Topology, settings: SimulationSettings, entries: list[str]) -> Mapping[str, Any]:
