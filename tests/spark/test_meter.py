@@ -25,7 +25,10 @@ from penstock.spark.session.waiting import WaitingFiles, offsets_behind
 EVENT = {
     "id": "query", "runId": "run", "batchId": 7, "timestamp": "2026-03-01T10:00:01.500Z", "numInputRows": 30,
     "durationMs": {"triggerExecution": 250, "addBatch": 180},
-    "stateOperators": [{"numRowsTotal": 12}],
+    "stateOperators": [
+        {"numRowsTotal": 12, "memoryUsedBytes": 700, "allUpdatesTimeMs": 40, "commitTimeMs": 25},
+        {"numRowsTotal": 0, "memoryUsedBytes": 50, "allUpdatesTimeMs": 2, "commitTimeMs": 5},
+    ],
     "sources": [
         {
             "description": "KafkaV2[Subscribe[lines]]", "numInputRows": 30,
@@ -42,6 +45,7 @@ def test_a_progress_event_becomes_a_batch() -> None:
     assert (batch.number, batch.rows, batch.rows_out, batch.state_rows) == (7, 30, 9, 12)
     assert batch.duration_s == 0.25
     assert batch.parts_s["addBatch"] == 0.18
+    assert (batch.state_bytes, batch.state_s) == (750, {"update": 0.042, "remove": 0.0, "commit": 0.03})
     assert batch.started_s == 1772359201.5
     assert batch.observed == {"latency_s": 1.25}
 

@@ -55,6 +55,10 @@ class Batch:
     sources: tuple[SourceProgress, ...] = ()
     observed: Mapping[str, float] = field(default_factory=dict)
     state_rows: int = 0
+    state_bytes: int = 0
+    """Memory its state takes."""
+    state_s: Mapping[str, float] = field(default_factory=dict)
+    """Time its tasks spent on state, all together: `update`, `remove` and `commit`."""
     event: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The progress event itself, for what has no field here."""
 
@@ -145,9 +149,21 @@ def parse_progress(event: Mapping[str, Any], at_s: Callable[[float], float] = fl
         parts_s=parts_s,
         sources=sources,
         observed=observed,
-        state_rows=sum(int(s.get("numRowsTotal") or 0) for s in event.get("stateOperators") or ()),
+        state_rows=_of_states(event, "numRowsTotal"),
+        state_bytes=_of_states(event, "memoryUsedBytes"),
+        state_s={name: _of_states(event, told) / 1000 for name, told in _STATE_TIMES.items()}
+        if event.get("stateOperators")
+        else {},
         event=event,
     )
+
+
+_STATE_TIMES = {"update": "allUpdatesTimeMs", "remove": "allRemovalsTimeMs", "commit": "commitTimeMs"}
+
+
+def _of_states(event: Mapping[str, Any], name: str) -> int:
+    """A number over all stateful operators of a query."""
+    return sum(int(state.get(name) or 0) for state in event.get("stateOperators") or ())
 
 
 def observed_values(batches: Sequence[Batch]) -> dict[str, float]:

@@ -16,8 +16,10 @@ from penstock.channels.model import Arrival, Backlog, FinishedBatch
 from penstock.clock import TimesOfDay
 from penstock.monitoring import Counted, DurationStatistics, Measurement
 from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.gateway.session import setting
 from penstock.spark.session.meter import SessionMeter
 from penstock.spark.session.progress import Batch
+from penstock.spark.unit import batch_log
 from penstock.spark.unit.composition import BEHIND, OBSERVED_INPUT, OBSERVED_OUTPUT
 from penstock.spark.unit.plan import is_fed
 from penstock.spark.unit.query import UnitQuery
@@ -69,12 +71,16 @@ class UnitMeter:
         self._told: dict[int, dict[str, list[Arrival]]] = {}
         """When the records of the last measurement's batches arrived, by input."""
         self.meter = SessionMeter(spark, query.plan.unit, executors, waiting=self._count_waiting, times=times)
+        asked = setting(spark, batch_log.SETTING, "false") == "true"
+        self._log = batch_log.BatchLog(query.folders.unit(query.plan.unit)) if asked else None
 
     def measure(self, now_s: float) -> Measurement | None:
         """What happened since the last call; None the first time and where no query runs."""
         before = self._backlogs
         measurement = self.meter.measure(now_s)
         batches = self.meter.batches
+        if self._log is not None:
+            self._log.add(batches)
         arrivals = {
             number: [a for some in told.values() for a in some] for number, told in self._told.items()
         }
