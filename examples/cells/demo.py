@@ -26,7 +26,7 @@ from cells.checking import PROMISES_S, count_results
 from cells.faults import Killer
 from cells.feed import Load
 from cells.laboratory import Outcome, require_packages, run_laboratory, topology_of
-from cells.page import write_page
+from cells.page import parts_table, waits_table, write_page
 from cells.shard import IMAGE, QUERY
 from penstock.cli.choices import read_choice
 from penstock.cli.console import console as make_console
@@ -46,12 +46,12 @@ STEPS = 6
 
 def demo(
     minutes: Annotated[float, typer.Option(help="How long images are sent.")] = 2.0,
-    megapixels: Annotated[float, typer.Option(help="Size of a picture; the paper's are 1.7.")] = 0.4,
+    megapixels: Annotated[float, typer.Option(help="Size of a picture; the paper's are 1.7.")] = 1.7,
     filter: Annotated[str, typer.Option(help="kalman, gaussian or none.")] = "kalman",
-    policy: Annotated[str, typer.Option(help="Policy of every unit.")] = "utilisation:step=multi",
-    most: Annotated[float, typer.Option(help="Images a second at the top of the pyramid.")] = 60.0,
+    policy: Annotated[str, typer.Option(help="Policy of the unit that scales.")] = "utilisation:step=multi",
+    most: Annotated[float, typer.Option(help="Images a second at the top of the pyramid.")] = 24.0,
     query_every: Annotated[int, typer.Option(help="Images to one query; the paper's are 100.")] = 10,
-    split: Annotated[bool, typer.Option("--split", help="A unit for images, another for the state.")] = False,
+    together: Annotated[bool, typer.Option("--together", help="Images and the state in one unit.")] = False,
     faults: Annotated[bool, typer.Option("--faults", help="Kill an executor, then the driver.")] = False,
     seed: Annotated[int, typer.Option(help="Which pictures, regions and queries.")] = 1,
     out: Annotated[Path, typer.Option(help="Where the run's folder is made.")] = Path("runs"),
@@ -60,7 +60,7 @@ def demo(
     console = make_console()
     require_packages()
     load = load_of(minutes * 60, most, megapixels=megapixels, query_every=query_every, seed=seed)
-    topology = topology_of(load, filter=read_choice(filter), policy=read_choice(policy), split=split)
+    topology = topology_of(load, filter=read_choice(filter), policy=read_choice(policy), together=together)
     folder = (out / f"cells-{time.strftime('%Y%m%d-%H%M%S')}").resolve()
     console.print(
         f"The laboratory with filter [bold]{filter}[/bold] for {format_duration(load.duration_s)}: up to "
@@ -73,6 +73,7 @@ def demo(
             ensure_archive()
         outcome = _run(topology, load, folder, console, Killer(load.duration_s) if faults else None)
     print_outcome(console, outcome)
+    print_timing(console, outcome)
     console.print(f"report: {write_page(outcome)}", soft_wrap=True, highlight=False, markup=False)
     if not outcome.check.right and not outcome.interrupted:
         raise ClusterError("counts or answers do not agree with the batch computation; see the table above")
@@ -166,6 +167,25 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
         f"{outcome.events} scaling events, {result.host_s / 60:.1f} host-minutes, "
         f"bill {result.resource_cost} {result.currency}".rstrip()
     )
+
+
+def print_timing(console: Console, outcome: Outcome) -> None:
+    """Where the time of micro-batches goes, and queries around rescales, as tables."""
+    parts = Table(title="micro-batches with rows, medians", title_justify="left")
+    for name in ("unit", "number", "records", "whole", "of it", "on state", "state"):
+        parts.add_column(name, justify="right" if name in ("number", "records", "whole") else "left")
+    for row in parts_table(outcome):
+        parts.add_row(*row)
+    console.print(parts)
+    if not outcome.waits:
+        console.print("no instance came or went while queries were asked")
+        return
+    waits = Table(title="queries while instances came and went", title_justify="left")
+    for name in ("at", "unit", "instances", "queries around it", "longest"):
+        waits.add_column(name, justify="left" if name == "unit" else "right")
+    for row in waits_table(outcome):
+        waits.add_row(*row)
+    console.print(waits)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Faults while the laboratory runs: an executor is killed, then the unit's driver."""
+"""Faults while the laboratory runs: an executor of the unit with the state is killed, then its driver."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 
 import psutil
 
@@ -15,10 +16,11 @@ EXECUTOR, DRIVER = "executor", "driver"
 
 
 class Killer:
-    """Kills one executor and later the driver of the first unit, each once, in the middle of the feed."""
+    """Kills an executor of the unit with the state and later its driver, each once, while images are sent."""
 
-    def __init__(self, duration_s: float) -> None:
-        self._at_s = {EXECUTOR: 0.35 * duration_s, DRIVER: 0.6 * duration_s}
+    def __init__(self, duration_s: float, kinds: Collection[str] = (EXECUTOR, DRIVER)) -> None:
+        at_s = {EXECUTOR: 0.35 * duration_s, DRIVER: 0.6 * duration_s}
+        self._at_s = {what: at_s[what] for what in kinds}
         self.killed: list[str] = []
 
     def __call__(self, run: Run, tick: Tick) -> None:
@@ -35,7 +37,7 @@ class Killer:
 
 
 def _kill_driver(run: Run) -> bool:
-    unit = run.topology.units[0].name
+    unit = run.topology.units[-1].name
     if not run.drivers.alive(unit):
         return False
     run.drivers.signal(unit, signal.SIGKILL)
@@ -43,12 +45,16 @@ def _kill_driver(run: Run) -> bool:
 
 
 def _kill_executor(run: Run) -> bool:
+    if run.controller is None:
+        return False
+    application = run.controller.fleet.units[run.topology.units[-1].name].application
     for record in run.clusters.only.processes.values():
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(record.pid).children(recursive=True):
                 if child.status() == psutil.STATUS_ZOMBIE:
                     continue
-                if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
+                words = child.cmdline()
+                if "--executor-id" in words and application in words:
                     os.kill(child.pid, signal.SIGKILL)
                     return True
     return False

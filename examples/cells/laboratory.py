@@ -19,6 +19,7 @@ from statistics import fmean
 
 from cells.checking import Check, Result, check, count_results, read
 from cells.feed import IMAGES, QUERIES, Load
+from cells.timing import Parts, Seen, Wait, parts_of, waits_around
 from cells.tissue import Album, make_album
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
@@ -27,12 +28,12 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.within import host_time_s, scaling_events
 from penstock.machine.files import written
 from penstock.runs.assembly import load as load_file
-from penstock.runs.assembly import with_choices
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.runs.profile import PROFILE, Profile, measured_profile
 from penstock.runs.run import Run
 from penstock.runs.sources import Feed
+from penstock.spark.unit import batch_log
 from penstock.spark.unit.plan import generated_sources
 from penstock.topology.model import Choice, Topology
 
@@ -45,6 +46,7 @@ SETTINGS = {
     ),
     # A micro-batch writes what it changed, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    batch_log.SETTING: "true",
 }
 
 
@@ -57,27 +59,23 @@ def require_packages() -> None:
 
 
 def topology_of(
-    load: Load, *, filter: Choice | None = None, policy: Choice | None = None, split: bool = False
+    load: Load, *, filter: Choice | None = None, policy: Choice | None = None, together: bool = False
 ) -> Topology:
-    """The topology file with a load, and with other choices where they are given."""
+    """The topology file with a load, and with other choices for the unit that scales where they are given.
+
+    `together` has both operators in one unit: the state scales, and queries wait for the images beside them.
+    """
     topology = load_file(EXAMPLES / "cells" / "cells.yaml")
-    if split:
-        first = topology.units[0]
-        topology = replace(
-            topology,
-            units=(
-                replace(first, name="see", operators=("see",), shards=None),
-                # One slot works on one shard after the other: more than one would only take longer.
-                replace(first, name="remember", operators=("remember",), max_instances=1, shards=1),
-            ),
-        )
-    if policy is not None:
-        topology = with_choices(topology, policy=policy)
-    if filter is not None:
-        topology = replace(topology, units=tuple(replace(unit, filter=filter) for unit in topology.units))
+    scaled, kept = topology.units
+    if together:
+        both = (*scaled.operators, *kept.operators)
+        # A shard is a Python task of its own in every micro-batch: two, for two cores.
+        scaled = replace(scaled, name="lab", operators=both, trigger_s=0.0, shards=2)
+    scaled = replace(scaled, policy=policy or scaled.policy, filter=filter or scaled.filter)
     workloads = {IMAGES: load.choice, QUERIES: _thinned(load)}
     return replace(
         topology,
+        units=(scaled,) if together else (scaled, kept),
         sources=tuple(replace(source, workload=workloads[source.name]) for source in topology.sources),
     )
 
@@ -180,6 +178,10 @@ class Outcome:
     """Decisions to scale that were carried out while images were sent."""
     vm_h: float
     """Hours of hosts while images were sent."""
+    parts: list[Parts]
+    """What the units' micro-batches took."""
+    waits: list[Wait]
+    """Changes of units' instances, and how long queries took around them."""
 
 
 def run_laboratory(
@@ -244,6 +246,8 @@ def run_laboratory(
         interrupted,
         events,
         vm_h,
+        parts_of(place.units, [unit.name for unit in topology.units]),
+        waits_around([Seen(m.at_s, m.unit, m.instances) for m in moments], results, begun_s),
     )
 
 

@@ -1,8 +1,8 @@
 """The laboratory's two operators: `see` works on pictures, `remember` keeps windows and answers queries.
 
-Images and queries share one stateful unit. What `see` found on images and the queries are one stream of rows
-by region; Spark's `transformWithState` hands each region's rows of a micro-batch to the shard that has the
-region's window. Images are taken in first, then queries are answered from the same state, and one
+Images and queries share one stateful operator. What `see` found on images and the queries are one stream of
+rows by region; Spark's `transformWithState` hands each region's rows of a micro-batch to the shard that has
+the region's window. Images are taken in first, then queries are answered from the same state, and one
 checkpoint covers both: a micro-batch that runs again gives the same answers.
 """
 

@@ -11,6 +11,7 @@ from cells import seeing
 from cells.checking import PROMISES_S
 from cells.laboratory import Outcome
 from cells.shard import IMAGE, QUERY
+from cells.timing import AFTER_S, BEFORE_S
 from penstock.quantities import format_duration
 from penstock.report.lines import Line
 from penstock.report.page import Page
@@ -18,6 +19,8 @@ from penstock.report.page import Page
 SHOWN = 4
 """Pictures on the page."""
 WIDTH_PX = 460
+LEAST_S = 0.001
+"""Shorter parts of a micro-batch are not named."""
 
 
 def outlined(tiff: bytes) -> tuple[Any, seeing.Seen]:
@@ -68,6 +71,18 @@ def write_page(outcome: Outcome) -> Path:
     )
     page.html("Cells found", _pictures(outcome), "Outlined: what counted as cells that carry the marker.")
     _latencies(page, outcome)
+    page.table(
+        "Micro-batches",
+        ["unit", "number", "records", "whole", "of it", "on state", "state"],
+        parts_table(outcome),
+        "Of those with records; medians. What is spent on state is summed over tasks.",
+    )
+    page.table(
+        "Queries while instances came and went",
+        ["at", "unit", "instances", "queries around it", "longest"],
+        waits_table(outcome),
+        f"Queries due from {BEFORE_S:g} s before until {AFTER_S:g} s after.",
+    )
     for name in sorted({moment.unit for moment in outcome.moments}):
         own = [moment for moment in outcome.moments if moment.unit == name]
         minutes = [moment.at_s / 60 for moment in own]
@@ -96,6 +111,40 @@ def write_page(outcome: Outcome) -> Path:
             "records",
         )
     return page.write(outcome.folder / "cells.html")
+
+
+def parts_table(outcome: Outcome) -> list[list[str]]:
+    """A row a unit: what its micro-batches took, and its state."""
+    return [
+        [
+            parts.unit,
+            str(parts.batches),
+            f"{parts.rows:g}",
+            _ms(parts.whole_s),
+            ", ".join(f"{name} {_ms(s)}" for name, s in parts.parts_s.items() if s >= LEAST_S),
+            ", ".join(f"{name} {_ms(s)}" for name, s in parts.state_s.items()) or "–",
+            f"{parts.state_rows:,} rows, {parts.state_mib:.1f} MiB" if parts.state_rows else "–",
+        ]
+        for parts in outcome.parts
+    ]
+
+
+def waits_table(outcome: Outcome) -> list[list[str]]:
+    """A row a change of a unit's instances: how long queries took around it."""
+    return [
+        [
+            format_duration(wait.at_s),
+            wait.unit,
+            f"{wait.before} → {wait.after}",
+            str(wait.queries),
+            "–" if wait.longest_s is None else format_duration(wait.longest_s),
+        ]
+        for wait in outcome.waits
+    ]
+
+
+def _ms(duration_s: float) -> str:
+    return f"{duration_s * 1000:.0f} ms"
 
 
 def _latencies(page: Page, outcome: Outcome) -> None:

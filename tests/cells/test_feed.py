@@ -80,12 +80,20 @@ def test_the_topology_has_the_loads_workload_and_one_query_to_so_many_images() -
 
     assert topology.source_by_name[IMAGES].workload == Choice("constant", {"level_per_s": 30})
     assert topology.source_by_name[QUERIES].workload == Choice("constant", {"level_per_s": 3.0})
-    assert [unit.filter.name for unit in topology.units] == ["none"]
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_a_run_reads_the_topology_again_as_it_was(split: bool) -> None:
-    topology = topology_of(LOAD, split=split)
+def test_choices_are_those_of_the_unit_that_scales() -> None:
+    see, remember = topology_of(LOAD, filter=Choice("gaussian"), policy=Choice("threshold")).units
+
+    assert (see.policy.name, see.filter.name) == ("threshold", "gaussian")
+    assert (remember.policy.name, remember.filter.name) == ("fixed", "none")
+    (lab,) = topology_of(LOAD, filter=Choice("gaussian"), together=True).units
+    assert (lab.filter.name, lab.operators) == ("gaussian", ("see", "remember"))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_run_reads_the_topology_again_as_it_was(together: bool) -> None:
+    topology = topology_of(LOAD, together=together)
 
     again = RunPlan.of(topology, "cells").read_topology()
 
@@ -95,7 +103,7 @@ def test_a_run_reads_the_topology_again_as_it_was(split: bool) -> None:
 
 
 def test_state_has_no_more_shards_than_slots_that_work_on_it() -> None:
-    _, remember = topology_of(LOAD, split=True).units
+    _, remember = topology_of(LOAD).units
 
     assert (remember.shards, remember.max_instances * remember.slots) == (1, 1)
 

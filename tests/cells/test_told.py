@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("cv2")
@@ -11,7 +13,7 @@ from cells.laboratory import told_by, topology_of
 
 from penstock.controller.journal import Journal
 from penstock.experiments.cells import of_images, simulated_row
-from penstock.runs.profile import with_delay
+from penstock.runs.profile import UnitProfile, with_delay
 from penstock.simulator import simulate
 from penstock.topology.model import Choice
 from penstock.workload.registry import make_workload
@@ -58,3 +60,19 @@ def test_the_twin_is_judged_by_images_alone_and_by_the_feeds_time() -> None:
     assert 80.0 / 3600 * 0.99 <= row.vm_h <= 4 * 80.0 / 3600
     assert [source.name for source in of_images(topology).sources] == ["images"]
     assert of_images(topology).operator_by_name["remember"].inputs == ("see",)
+
+
+def test_an_image_is_judged_by_its_five_seconds_from_end_to_end() -> None:
+    topology = topology_of(TWO_ROUNDS, policy=Choice("fixed"), filter=Choice("none"))
+    profile, _, _ = told_by(a_journal(), topology, TWO_ROUNDS, BEGUN_S)
+
+    def late(see_s: float) -> float:
+        units = {
+            "see": UnitProfile(100, 0.01, see_s, 0.0),
+            "remember": UnitProfile(100, 0.01, 0.5, 0.0),
+        }
+        ready = replace(profile, units=units, host_start_s=0.0, instance_start_s=0.0)
+        return simulated_row("Square", "none", 1, topology, ready).image_violations
+
+    assert late(4.2) == 0, "more than `see` has for itself, less than an image has"
+    assert late(4.8) == len(truth(TWO_ROUNDS, 10_000)[0])

@@ -46,7 +46,7 @@ def write(folders: RunFolders, album: Path, ticks: list[Any]) -> None:
 def test_every_answer_is_that_of_the_batch_also_after_a_restart_that_cut_the_state_anew(
     spark: Any, tmp_path: Path
 ) -> None:
-    topology, folders = topology_of(LOAD), RunFolders(tmp_path / "units")
+    topology, folders = topology_of(LOAD, together=True), RunFolders(tmp_path / "units")
     (lab,) = topology.units
     cut = replace(topology, units=(replace(lab, shards=3),))
     album = make_album(tmp_path / "album", LOAD.album, LOAD.seed, LOAD.megapixels)
