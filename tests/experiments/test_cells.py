@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.experiments.cells import WORKLOADS, Row, figures_of, load_parameters, pays, run
+from penstock.experiments.cells import (
+    PRICES,
+    WORKLOADS,
+    Row,
+    calibration_of,
+    figures_of,
+    filter_of,
+    load_parameters,
+    pays,
+    run,
+)
 from penstock.experiments.kalman_evaluation import Prices
+from penstock.filters import make_filter
+from penstock.filters.calibration import Calibration
+from penstock.topology.model import Choice
 from penstock.workload.registry import make_workload
 
 
@@ -71,6 +86,45 @@ def test_a_workload_fills_a_run_and_reaches_its_top(workload: str) -> None:
 
     assert max(rates) == pytest.approx(40.0, rel=0.02)
     assert min(rates) < 25.0
+
+
+def test_the_break_even_is_told_at_todays_price_and_at_the_papers() -> None:
+    rows = [a_row(), a_row(filter="kalman", vm_h=2.0, image_violations=20.0)]
+
+    found = {figure.name: figure.here for figure in figures_of(rows, PRICES)}
+
+    assert found["Square: kalman pays against none at 0.0408 USD/h"] == "from 0.00408 USD a violation"
+    assert found["Square: kalman pays against none at 0.0612 USD/h"] == "from 0.00612 USD a violation"
+
+
+@dataclass
+class Read:
+    """What was read of a unit at a tick."""
+
+    at_s: float
+    raw_cpu: float | None
+    memory: float | None = 0.2
+    unit: str = "see"
+
+
+def test_the_noise_is_that_of_readings_once_the_load_has_settled(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    settled = [Read(20.0 + 0.25 * n, 0.5 + 0.08 * random.standard_normal()) for n in range(200)]
+    others = [Read(5.0, 1.0), Read(30.0, None), Read(40.0, 0.9, unit="remember"), Read(90.0, 0.0)]
+
+    calibration_of([*others, *settled], "see", 1.0).write(tmp_path / "r.json")
+
+    found = Calibration.read(tmp_path / "r.json")
+    assert found.covariance[0][0] ** 0.5 == pytest.approx(0.08, rel=0.1)
+    assert (found.readings, found.load_ratio) == (200, pytest.approx(0.5, abs=0.02))
+    chosen = filter_of("kalman", tmp_path / "r.json")
+    assert make_filter(chosen).name == "kalman"
+    assert filter_of("gaussian", tmp_path / "r.json") == Choice("gaussian")
+
+
+def test_a_wrong_calibration_is_told_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="calibration"):
+        run(1, tmp_path, lambda text: None, calibration=tmp_path / "none.json")
 
 
 def test_an_unknown_workload_is_refused_before_anything_runs(tmp_path: Path) -> None:

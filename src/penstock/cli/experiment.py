@@ -89,6 +89,13 @@ def experiment(
     filters: Annotated[
         str | None, typer.Option(help="cells: some of none,gaussian,kalman; all by default.")
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="cells: the R of kalman, by `penstock calibrate`; measured first by default."),
+    ] = None,
+    warm_start: Annotated[
+        bool, typer.Option("--warm-start", help="cells: begin as an earlier run of a kind was on average.")
+    ] = False,
     on: Annotated[
         Literal["simulator", "spark"],
         typer.Option(
@@ -110,6 +117,7 @@ def experiment(
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
     chosen = EXPERIMENTS[name]
     options = _prices(name, vm_price, violation_price) | _runs(name, minutes, workloads, filters)
+    options |= _starts(name, calibration, warm_start)
     if on == "spark":
         if name not in ("levels", "pesp"):
             raise ConfigurationError(f"--on is for levels and pesp, not for {name}")
@@ -158,15 +166,26 @@ def _runs(name: str, minutes: float | None, workloads: str | None, filters: str 
     return given
 
 
+def _starts(name: str, calibration: Path | None, warm_start: bool) -> dict[str, object]:
+    """How runs on real Spark start, as the experiment takes it; empty where nothing was said."""
+    given: dict[str, object] = {} if calibration is None else {"calibration": calibration}
+    if warm_start:
+        given["warm"] = True
+    if given and name != "cells":
+        raise ConfigurationError(f"--calibration and --warm-start are for cells, not for {name}")
+    return given
+
+
 def _prices(name: str, vm_price: str | None, violation_price: str | None) -> dict[str, object]:
     """The user's own prices as the experiment takes them; none where none were given."""
     if vm_price is None and violation_price is None:
         return {}
     if name not in ("kalman", "cells"):
         raise ConfigurationError(f"--vm-price and --violation-price are for kalman and cells, not for {name}")
+    from penstock.experiments.cells import PRICES
     from penstock.experiments.kalman_evaluation import Prices
 
-    default = Prices()
+    default = PRICES if name == "cells" else Prices()
     vm = None if vm_price is None else price(vm_price)
     violation = None if violation_price is None else price(violation_price)
     if violation is not None and violation.per_s is not None:
