@@ -112,7 +112,7 @@ class SimulatedHosts:
     def __init__(self, world: World, site: str) -> None:
         self.world, self.site, self.manager = world, site, self
 
-    def provider(self, site: object) -> SimulatedHosts:
+    def provider(self, site: object, clock: object = None) -> SimulatedHosts:
         return self
 
     was_started = False
