@@ -138,6 +138,17 @@ def test_a_steady_load_stays_and_a_jumping_one_has_wide_ways():
     assert jumping.quantile(0.98, 1) > 1.15 * jumping.quantile(0.5, 1)
 
 
+def test_longer_bins_ahead_are_as_the_shorter_ones_in_them():
+    outlook = outlook_of(a_load(100.0 * 1.01 ** np.arange(120)), 2)
+    assert np.array_equal(outlook.next_bins(1), outlook.ways_per_s[:, :6])
+    middle = len(outlook.ways_per_s) // 2
+    # Bins of three: the first one's middle is the second of the outlook, the last one's the seventeenth.
+    assert outlook.next_bins(3)[middle, 0] == outlook.ways_per_s[middle, 1]
+    assert outlook.next_bins(3)[middle, 5] == pytest.approx(
+        (3 * outlook.ways_per_s[middle, 9] + outlook.ways_per_s[middle, 10]) / 4
+    )
+
+
 def test_little_known_is_careful():
     early, later = outlook_of(a_load([50.0, 50.0]), 2), outlook_of(a_load(np.full(60, 50.0)), 2)
     assert early.quantile(0.98, 1) > 1.05 * later.quantile(0.98, 1)

@@ -436,6 +436,22 @@ def test_an_instance_without_a_price_is_stopped_at_once():
     assert 10 <= len(stops) <= 18
 
 
+def test_more_is_asked_for_also_where_it_serves_only_after_many_decisions():
+    topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
+    free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))
+    topology = replace(topology, sites=(replace(topology.sites[0], flavours=(free,)),))
+    # 1.9 records a second and growing, of which an instance does 2.0 at the most.
+    signals = [a_signal(arrived=28, processed=28, at_s=NOW_S - 15.0 * n) for n in range(8, -1, -1)]
+    rates = np.concatenate([np.full(60, 1.0), np.repeat(np.arange(1.0, 2.0, 0.1), 6)])
+    for lead_s in (60.0, 200.0, 400.0, 900.0):
+        view = replace(
+            a_view(topology, on={"h1": ["a"]}, signals={"a": signals}),
+            loads={"a": a_load(rates)},
+            lead_s={"a": lead_s},
+        )
+        assert any(isinstance(a, StartInstance) for a in Auto().decide(view)), lead_s
+
+
 def test_a_session_whose_queries_have_all_ended_falls_to_the_least():
     topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
     free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))

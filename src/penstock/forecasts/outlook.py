@@ -92,6 +92,13 @@ class Outlook:
             return self
         return replace(self, ways_per_s=self.ways_per_s * factor, peaks_per_s=self.peaks_per_s * factor)
 
+    def next_bins(self, length: int) -> Floats:
+        """The ways over the next `NEAR` bins, each as long as so many of these."""
+        if length == 1:
+            return self.ways_per_s[:, :NEAR]
+        middles = length * np.arange(1.0, NEAR + 1.0) - (length - 1) / 2
+        return np.array([np.interp(middles, DISTANCES, way) for way in self.ways_per_s])
+
     def quantile(self, share: float, column: int) -> float:
         """The load that is not exceeded in this share of the ways, at a distance."""
         ways, at = self.ways_per_s[:, column], bisect_right(_LEVELS, share)

@@ -61,6 +61,8 @@ What is left of the account pays for starting later, not for coming and going.
 """
 SETTLED_LEADS = 2.0
 """So many lead times after the last start nothing is given back: what it does is not seen yet."""
+MOST_LEAD_BINS = NEAR // 2
+"""Where what is decided takes more intervals than this to serve, longer bins are looked at closely."""
 LEAST_SLACK = 0.05
 """A record may always wait for this share of the SLO, even where its work alone takes longer."""
 
@@ -120,7 +122,7 @@ class Auto:
         if prices is None:
             plan.hold(unit, "no site has a host that would hold it")
             return
-        times_s = np.array(AHEAD) * seen.future.bin_s
+        times_s = np.array(AHEAD) * seen.outlook.bin_s
         far = seen.outlook.ways_per_s
         up = more_instances(seen.future, seen.ability, prices, count, most, times_s, far, view.interval_s)
         if up.count > count:
@@ -136,7 +138,7 @@ class Auto:
         down = fewer_instances(
             seen.future, seen.ability, prices, count, least, step, times_s, seen.outlook.peaks_per_s,
             seen.present_per_s, seen.headroom(prices), spendable_s,
-            seen.outlook.known * seen.future.bin_s if prices.priced else math.inf,
+            seen.outlook.known * seen.outlook.bin_s if prices.priced else math.inf,
         )  # fmt: skip
         if down.count < count and asked_again(
             seen.future, seen.ability, prices, count, down.count, times_s, far, view.interval_s,
@@ -171,7 +173,7 @@ class Auto:
         if not priced:
             # Somebody else pays for the hosts: what counts is how many instances there are.
             host_per_s, per_host, minimum_s, room = 1.0, 1, plan.view.interval_s, 0
-            rescale_bins *= unpaid_share(seen.future.lead_bins)
+            rescale_bins *= unpaid_share(seen.lead_s / seen.outlook.bin_s)
         late = by_leaving = self.late_costs
         if late is None or by_leaving is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
@@ -219,23 +221,28 @@ class _Seen:
         """Whether what comes anyway comes at once: not where a hundredth more was kept than was asked for."""
         return 0.0 if self.account.saved > PLENTY else 1.0
 
+    @property
+    def ahead(self) -> int:
+        """Bins of the outlook until what is decided now serves, as far as they are looked at one by one."""
+        return min(NEAR, max(1, math.ceil(self.lead_s / self.outlook.bin_s)))
+
     def headroom(self, prices: Prices) -> float:
         """How far above the load the capacity is held, at what a late record is worth."""
-        ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
+        ahead = self.ahead
         per_record = prices.instance_per_s / self.ability.rate_per_s
         share = min(0.995, max(0.5, 1.0 - per_record / max(prices.late, 1e-300)))
         return max(1.0, self.outlook.quantile(share, ahead - 1) / self.outlook.quantile(0.5, ahead - 1))
 
     def told(self, choice: Choice, prices: Prices, policy: Auto, more: Sequence[Tried] = ()) -> str:
         """The numbers that made a decision, in one sentence."""
-        ahead = min(NEAR, max(1, math.ceil(self.future.lead_bins)))
+        ahead = self.ahead
         low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
         kept, late = self.account.kept, f"{figure(choice.late_if_unchanged)} records would be late"
         if choice.late_if_unchanged != choice.late:
             late += f" without it, {figure(choice.late)} with it"
         return (
             f"{figure(self.now_per_s)}/s now, {figure(low)} to {figure(high)}/s expected in "
-            f"{format_duration(ahead * self.future.bin_s)} ({self.outlook.forecaster}); an instance takes "
+            f"{format_duration(ahead * self.outlook.bin_s)} ({self.outlook.forecaster}); an instance takes "
             f"{figure(self.ability.rate_per_s)}/s; {late}; "
             f"{'nothing' if kept is None else f'{kept:.2%}'} kept so far, {policy.keep * 100:.4g}% asked; "
             f"1,000 late records are worth {figure(1000 * prices.late)}{_instead(choice, prices, more)}"
@@ -276,20 +283,23 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
     arriving = max(signal.measurement.arrival_rate_per_s, 1e-9)
     held_back = max(1.0, min(10.0, demand.incoming_per_s / arriving))
     outlook = outlook.scaled(held_back)
+    # What is decided now must serve within what is looked at closely: else it would seem to change nothing.
+    longer = max(1, math.ceil(lead_bins / MOST_LEAD_BINS))
+    bin_s = longer * load.bin_s
     members = plan.instances(unit)
     starting = [i.requested_s + lead_s - view.now_s for i in members if i.state is not InstanceState.RUNNING]
     coming = np.full(NEAR, float(len(members) - len(starting)))
     if starting:
         # How much of each bin each of them serves.
-        ready = np.maximum(0.0, starting) / load.bin_s
+        ready = np.maximum(0.0, starting) / bin_s
         coming += np.clip(np.arange(1.0, NEAR + 1.0)[:, None] - ready, 0.0, 1.0).sum(axis=1)
     future = Future(
-        outlook.ways_per_s[:, :NEAR],
+        outlook.next_bins(longer),
         WEIGHTS,
-        load.bin_s,
+        bin_s,
         float(signal.measurement.waiting),
         coming,
-        lead_bins,
+        lead_s / bin_s,
         recovery_leads(keep, lead_s, cold=len(load) < COLD_BINS),
     )
     now_per_s = signal.measurement.arrival_rate_per_s
@@ -302,7 +312,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
         account_of(load, keep, waits_s),
         lead_s,
         now_per_s,
-        charged_bins(moved, plain_moves(_looked_back(load), ability.rate_per_s)),
+        charged_bins(moved, plain_moves(_looked_back(load), ability.rate_per_s)) / longer,
         held_back * min(now_per_s, float(load.rate_per_s[-1])),
         len(load) >= COLD_BINS,
     )
