@@ -24,10 +24,11 @@ PLANNED = 0.8
 """The plain rule plans for this utilisation."""
 FEW = 8.0
 """So many moves more or less say nothing."""
-STARTS = 2.0
+STARTS = 4.0
 """An instance on a host that costs us nothing is charged with so many times the time its start takes.
 
-It does nothing while it starts, and about as long again it compiles.
+It does nothing while it starts, about as long again it compiles, and the micro-batches that began without it
+have grown meanwhile.
 """
 CHEAPEST, DEAREST = 0.15, 2.5
 """A move is charged at least and at most so many times the usual."""
