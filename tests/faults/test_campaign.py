@@ -187,9 +187,9 @@ def test_a_measurement_of_plain_spark_that_fails_does_not_stop_the_campaign(tmp_
     for name in ("pyproject.toml", "constraints.txt", "stamp-1", "stamp-2", "build"):
         (tmp_path / name).touch()  # a file where plain Spark's figures would go
     bin_folder = Path(sys.executable).parent
-    command = ["make", "-f", str(ROOT / "Makefile"), "faults", f"BIN={bin_folder}", "ARGS=--list"]
+    command = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "faults", f"BIN={bin_folder}"]
     done = subprocess.run(
-        [*command, "TO_RUN=stamp-1", "STAMP=stamp-2"],
+        [*command, "ARGS=--list", "TO_RUN=stamp-1", "STAMP=stamp-2"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
