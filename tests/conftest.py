@@ -7,6 +7,9 @@ ones begin first: the short ones fill what is left of the two processes.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,20 @@ REAL = ("api/", "faults/", "machine/", "providers/", "rig/", "runs/", "security/
 def group_of(path: str) -> str:
     """The group of a test file, by its path below this folder."""
     return next((group for group in LONG if path.startswith(group)), path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+    if not shutil.which("mount") or subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted: that needs the superuser's rights")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
 import time
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -155,20 +153,6 @@ def test_neither_an_older_copy_nor_another_file_is_taken_for_the_journal(tmp_pat
         journal.record(a_tick(3))
     journal.abandon()
     assert recorded(path) == [0.0]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if not shutil.which("mount") or subprocess.run(mounting, capture_output=True).returncode:
-        pytest.skip("a small file system cannot be mounted: that needs the superuser's rights")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_a_full_disk_is_told_and_what_did_not_fit_is_written_once_there_is_room(small_disk: Path) -> None:

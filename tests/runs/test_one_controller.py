@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,20 +149,6 @@ def test_a_driver_of_an_older_attempt_ends_itself_before_it_touches_anything(
 
 
 # -- one without room -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if not shutil.which("mount") or subprocess.run(mounting, capture_output=True).returncode:
-        pytest.skip("a small file system cannot be mounted: that needs the superuser's rights")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(file: Path) -> None:
