@@ -51,6 +51,11 @@ def test_sizes_that_hardly_differ_leave_all_of_it_to_the_records() -> None:
     assert found == pytest.approx(in_batches_of(150), rel=0.25)
 
 
+def test_small_batches_that_took_longer_than_large_ones_leave_nothing_to_the_records() -> None:
+    found = told(Work(), [400, 10] * 7, 1000.0, noise=0.05, record_s=-0.001)
+    assert found == pytest.approx((FIXED_S - 0.2) / 400, rel=0.25), "not 0.15 s each, as ten lines tell"
+
+
 def test_no_batch_is_taken_to_be_larger_than_one_that_was_seen() -> None:
     found = told(Work(), [40, 100, 60, 80, 50, 90] * 5, 1000.0, noise=0.01)
     assert found == pytest.approx(in_batches_of(100), rel=0.1), "4,000 records would come within four seconds"

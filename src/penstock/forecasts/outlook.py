@@ -92,7 +92,7 @@ class Outlook:
             return self
         return replace(self, ways_per_s=self.ways_per_s * factor, peaks_per_s=self.peaks_per_s * factor)
 
-    def next_bins(self, length: int) -> Floats:
+    def next_bins(self, length: float) -> Floats:
         """The ways over the next `NEAR` bins, each as long as so many of these."""
         if length == 1:
             return self.ways_per_s[:, :NEAR]

@@ -284,7 +284,7 @@ def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int)
     held_back = max(1.0, min(10.0, demand.incoming_per_s / arriving))
     outlook = outlook.scaled(held_back)
     # What is decided now must serve within what is looked at closely: else it would seem to change nothing.
-    longer = max(1, math.ceil(lead_bins / MOST_LEAD_BINS))
+    longer = max(1.0, lead_bins / MOST_LEAD_BINS)
     bin_s = longer * load.bin_s
     members = plan.instances(unit)
     starting = [i.requested_s + lead_s - view.now_s for i in members if i.state is not InstanceState.RUNNING]

@@ -81,8 +81,9 @@ class Work:
         near = [some for some, far in zip(self._seen, off, strict=True) if far <= usual]
         if len(near) >= LEAST:
             line = _line(near)
-        each_s = line.each_s + DOUBT * line.error_s
-        if len(near) < LEAST or not 0 < each_s < line.mean_s / line.mean_rows:
+        # Where small batches took as long as large ones, or longer by chance, all of it is fixed.
+        each_s = max(0.0, line.each_s + DOUBT * line.error_s)
+        if len(near) < LEAST or each_s >= line.mean_s / line.mean_rows:
             return 0.0, line.mean_s / line.mean_rows
         return line.mean_s - each_s * line.mean_rows, each_s
 
