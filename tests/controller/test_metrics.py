@@ -18,7 +18,7 @@ from penstock.controller.metrics import FAMILIES, Sample, Tally, exposition, new
 from penstock.controller.status import QueryStatus, Status, UnitStatus
 from penstock.errors import ConfigurationError
 from penstock.fleet.units import UnitState
-from penstock.machine.endpoint import Endpoint, listening_address
+from penstock.machine.endpoint import TOKEN_FILE, Endpoint, listening_address, token_file
 from tests.builders import a_measurement
 
 ROOT = Path(__file__).parents[2]
@@ -90,19 +90,58 @@ def test_the_grafana_board_asks_for_metrics_there_are() -> None:
     assert len(named) >= len(FAMILIES) / 2
 
 
-def test_the_endpoint_serves_one_page_on_loopback_until_it_is_closed() -> None:
+def asked(url: str, token: str | None = None, **headers: str) -> urllib.request.Request:
+    token = token_file().read_text() if token is None else token
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}", **headers})
+
+
+def test_the_endpoint_serves_one_page_on_loopback_until_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
     with Endpoint(0, "/metrics", lambda accepted: ("text/plain", f"seen {accepted}")) as endpoint:
         assert endpoint.url.startswith("http://127.0.0.1:")
-        request = urllib.request.Request(endpoint.url, headers={"Accept": "everything"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(asked(endpoint.url, Accept="everything"), timeout=10) as answer:
             assert answer.read() == b"seen everything"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(endpoint.url.replace("metrics", "other"), timeout=10)
+            urllib.request.urlopen(asked(endpoint.url.replace("metrics", "other")), timeout=10)
         port = int(endpoint.url.split(":")[2].split("/")[0])
         with pytest.raises(ConfigurationError, match="cannot listen"):
             Endpoint(port, "/metrics", lambda _: ("", ""))
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(endpoint.url, timeout=2)
+
+
+def test_metrics_are_for_whoever_has_the_token_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    with Endpoint(0, "/metrics", lambda _: ("text/plain", "a secret")) as endpoint:
+        assert token_file().stat().st_mode & 0o777 == 0o600
+        token = token_file().read_text()
+        for wrong in ("", "x", token[:-1], token + "x", token.upper(), "ü"):
+            with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+                urllib.request.urlopen(asked(endpoint.url, wrong), timeout=10)
+            assert b"secret" not in refused.value.read()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(endpoint.url, timeout=10)
+    with Endpoint(0, "/metrics", lambda _: ("text/plain", "again")) as endpoint:
+        assert token_file().read_text() == token, "Prometheus keeps its access"
+        urllib.request.urlopen(asked(endpoint.url, token), timeout=10).close()
+
+
+def test_a_token_may_come_from_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own"
+    monkeypatch.setenv(TOKEN_FILE, str(own))
+    own.write_text("from-a-vault\n")
+    with Endpoint(0, "/metrics", lambda _: ("text/plain", "")) as endpoint:
+        urllib.request.urlopen(asked(endpoint.url, "from-a-vault"), timeout=10).close()
+    own.write_text("")
+    with pytest.raises(ConfigurationError, match="own is empty"):
+        Endpoint(0, "/metrics", lambda _: ("", ""))
+    monkeypatch.setenv(TOKEN_FILE, str(tmp_path / "nowhere" / "own"))
+    with pytest.raises(ConfigurationError, match="no token for the metrics"):
+        Endpoint(0, "/metrics", lambda _: ("", ""))
 
 
 @pytest.mark.parametrize("place", ["somewhere", "1.2.3.4:http", 99999, ""])

@@ -9,6 +9,8 @@ import re
 import socket
 import stat
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,15 @@ from penstock.errors import ConfigurationError, PenstockError
 from penstock.machine import secrets
 from penstock.machine.peers import is_stranger, user_of
 from penstock.machine.processes import ChildProcesses, bound_log, bound_logs, log_tail, wait_until
-from penstock.machine.secrets import HIDDEN, RedactingFormatter, is_secret, new_secret, redacted, remember_all
+from penstock.machine.secrets import (
+    HIDDEN,
+    RedactingFormatter,
+    is_secret,
+    kept_secret,
+    new_secret,
+    redacted,
+    remember_all,
+)
 from penstock.providers.joining import Join
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
@@ -45,6 +55,21 @@ def mode(path: Path) -> int:
 
 
 # --- what is written down --------------------------------------------------------------------------------
+
+
+def test_a_secret_that_several_make_at_once_is_one_and_for_its_owner_alone(tmp_path: Path) -> None:
+    for number in range(20):
+        file, together = tmp_path / f"{number}", threading.Barrier(4)
+
+        def make(file: Path = file, together: threading.Barrier = together) -> str:
+            together.wait(10)
+            return kept_secret(file)
+
+        with ThreadPoolExecutor(4) as pool:
+            found = {each.result() for each in [pool.submit(make) for _ in range(4)]}
+        assert found == {file.read_text()}
+        assert mode(file) == 0o600
+    assert len(list(tmp_path.iterdir())) == 20
 
 
 def test_the_secrets_of_a_cluster_are_for_their_owner_alone_and_found_by_its_port(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import penstock
 from penstock.controller.status import QueryStatus
 from penstock.errors import ConfigurationError
+from penstock.machine.endpoint import token_file
 from penstock.machine.processes import wait_until
 from penstock.spark.session.backlog import Backlogs, Waiting
 from penstock.spark.session.goals import Goal, Goals, read_goals
@@ -218,7 +219,9 @@ def test_each_query_has_its_own_goal_backlog_and_fate(spark: Any, started: Any, 
         for number in range(6, 30):  # one a second: it has something to do while it is looked at
             (tmp_path / "lines" / f"{number}.txt").write_text("line\n" * 10)
         assert wait_until(lambda: worst_s(handle) > 30.0, 30), "the worst query, on the session's scale"
-        with urllib.request.urlopen(handle.status().metrics, timeout=10) as answer:
+        known = {"Authorization": f"Bearer {token_file().read_text()}"}
+        request = urllib.request.Request(handle.status().metrics, headers=known)
+        with urllib.request.urlopen(request, timeout=10) as answer:
             families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
         named = {sample.labels["query"] for sample in families["penstock_query_slo_seconds"].samples}
         assert named == {"files", "late", "elsewhere", "fails", "once"}

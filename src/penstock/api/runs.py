@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from penstock.errors import ConfigurationError, PenstockError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.locks import LockHeldError
+from penstock.machine.secrets import kept_secret
 from penstock.runs.folder import RunFolder
 from penstock.runs.service import end_controller
 
@@ -38,10 +38,7 @@ class Runs:
     @property
     def token(self) -> str:
         """What every request must carry; made once, readable by the owner alone."""
-        file = self.root / "token"
-        if not file.exists():
-            written(file, secrets.token_urlsafe(32), mode=PRIVATE)
-        return file.read_text().strip()
+        return kept_secret(self.root / "token")
 
     def __iter__(self) -> Iterator[tuple[str, RunFolder]]:
         for path in sorted(self.root.iterdir()):

@@ -20,7 +20,7 @@ from penstock.controller.metrics import (
     samples_of,
 )
 from penstock.experiments.twin import opened
-from penstock.machine.endpoint import Endpoint
+from penstock.machine.endpoint import Endpoint, token_file
 from penstock.runs.folder import RunFolder
 
 
@@ -30,14 +30,18 @@ def metrics(
         str | None, typer.Option(help="Port, or address:port: serve its newest values until Ctrl-C.")
     ] = None,
 ) -> None:
-    """Print everything a run's journal has as OpenMetrics text, each value with its time."""
+    """Print everything a run's journal has as OpenMetrics text, each value with its time.
+
+    What is served needs a token, for Prometheus the `credentials_file` of its `authorization`: a file that is
+    named when serving begins, and that the environment variable PENSTOCK_METRICS_TOKEN may name.
+    """
     with opened(run) as journal:
         if serve is None:
             typer.echo(exposition(samples_in(journal)), nl=False)
             return
 
     with Endpoint(serve, "/metrics", page_of(lambda: samples_now(run))) as endpoint:
-        open_console().print(f"{endpoint.url} (Ctrl-C ends it)")
+        open_console().print(f"{endpoint.url}, with the token in {token_file()} (Ctrl-C ends it)", soft_wrap=True)
         threading.Event().wait()
 
 

@@ -55,8 +55,13 @@ def metrics() -> str:
             "# Metrics\n",
             f"{NOTE}\n",
             "For Prometheus: `penstock.attach(spark, metrics=9464)` in a job of your own, "
-            "`penstock metrics RUN --serve 9464` for a run. `penstock metrics RUN` prints all that the "
-            "journal has as OpenMetrics text, each value with its time.\n",
+            "`penstock metrics RUN --serve 9464` for a run. Both answer only with the token of the file that "
+            "`PENSTOCK_METRICS_TOKEN` names, or else `metrics.token` in the user's own folder for Penstock "
+            "(`penstock metrics RUN --serve` says where). `penstock metrics RUN` prints all that the journal "
+            "has as OpenMetrics text, each value with its time.\n",
+            "```yaml\nscrape_configs:\n  - job_name: penstock\n    authorization:\n"
+            "      credentials_file: /home/me/.cache/penstock/metrics.token\n    static_configs:\n"
+            "      - targets: [127.0.0.1:9464]\n```\n",
             "| name | kind | meaning |\n| --- | --- | --- |",
             *(f"| `{name}` | {family.kind} | {family.help} |" for name, family in FAMILIES.items()),
             "",

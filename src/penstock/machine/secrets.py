@@ -1,15 +1,21 @@
 """Secrets: made here, and kept out of whatever is shown, logged or written down.
 
 A secret is known by the name of its setting, or by its value once it was made or met in this process. What
-is said to people or to the journal goes through `redacted`.
+is said to people or to the journal goes through `redacted`. One that must outlive a process lies in a file
+that its owner alone may read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.machine.files import PRIVATE, written
 
 HIDDEN = "…"
 """What stands where a secret was."""
@@ -41,6 +47,22 @@ def remember(value: str) -> str:
     if len(value) >= _SHORTEST:
         _known.add(value)
     return value
+
+
+def kept_secret(file: Path) -> str:
+    """The secret that a file holds; made where there is no such file, for its owner alone.
+
+    Whoever makes it at the same time gets the same one. OSError where the file cannot be read or made.
+    """
+    if not file.exists():
+        own = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+        written(own, secrets.token_urlsafe(32), mode=PRIVATE)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(own, file)  # unlike a rename, it replaces nobody else's
+        finally:
+            own.unlink()
+    return remember(file.read_text().strip())
 
 
 def is_secret(name: str) -> bool:
