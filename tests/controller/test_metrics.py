@@ -112,9 +112,7 @@ def test_the_endpoint_serves_one_page_on_loopback_until_it_is_closed(
         urllib.request.urlopen(endpoint.url, timeout=2)
 
 
-def test_metrics_are_for_whoever_has_the_token_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_for_whoever_has_the_token_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     with Endpoint(0, "/metrics", lambda _: ("text/plain", "a secret")) as endpoint:
         assert token_file().stat().st_mode & 0o777 == 0o600

@@ -41,7 +41,9 @@ def metrics(
             return
 
     with Endpoint(serve, "/metrics", page_of(lambda: samples_now(run))) as endpoint:
-        open_console().print(f"{endpoint.url}, with the token in {token_file()} (Ctrl-C ends it)", soft_wrap=True)
+        open_console().print(
+            f"{endpoint.url}, with the token in {token_file()} (Ctrl-C ends it)", soft_wrap=True
+        )
         threading.Event().wait()
 
 

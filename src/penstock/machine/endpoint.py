@@ -49,7 +49,7 @@ class Endpoint:
     """
 
     def __init__(self, place: int | str, path: str, page: Page) -> None:
-        """Listen; port 0 takes a free one. ConfigurationError where nobody can listen there, or no token is."""
+        """Listen; port 0 takes a free one. ConfigurationError where it cannot listen, or has no token."""
         address = listening_address(place)
         wanted = f"Bearer {_token()}".encode()
 
