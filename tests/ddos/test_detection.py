@@ -166,9 +166,13 @@ def test_the_alerts_of_the_stream_are_those_of_the_batch(spark: Any, tmp_path: P
     send_disordered(folders, packets)
     spark.conf.set(MODEL, str(EXAMPLE / "model.json"))
     for unit in topology.units_in_order:
-        running = UnitQuery(spark, topology, unit.name, folders).start()
-        running.processAllAvailable()
-        running.stop()
+        query = UnitQuery(spark, topology, unit.name, folders)
+        running = query.start()
+        try:
+            running.processAllAvailable()
+        finally:
+            running.stop()
+            query.stop_publishing()
     rows = read_results(folders.results / "alerts")
     found = demo.compared_with(spark, Model.read(EXAMPLE / "model.json"), rows, packets)
     assert found.stream

@@ -70,8 +70,11 @@ def outcome(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         for unit in topology.units_in_order:
             query = UnitQuery(spark, topology, unit.name, folders)
             running = query.start()
-            running.processAllAvailable()
-            running.stop()
+            try:
+                running.processAllAvailable()
+            finally:
+                running.stop()
+                query.stop_publishing()
             if unit.name == "read":
                 stream = folders.channels / "files" / "parse_and_distribute" / "analyse"
                 readings = spark.read.parquet(f"{stream}/batch-*").collect()

@@ -45,9 +45,13 @@ def test_histograms_and_distances_of_the_stream_are_those_of_numpy(spark: Any, t
             )
             publish(writing, [writing / "records.json"], len(part), streams, number)
     for unit in topology.units:
-        running = UnitQuery(spark, topology, unit.name, folders).start()
-        running.processAllAvailable()
-        running.stop()
+        query = UnitQuery(spark, topology, unit.name, folders)
+        running = query.start()
+        try:
+            running.processAllAvailable()
+        finally:
+            running.stop()
+            query.stop_publishing()
     found = the_demo().compared(
         frames,
         sent,
