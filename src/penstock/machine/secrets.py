@@ -7,7 +7,6 @@ that its owner alone may read.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
@@ -58,10 +57,13 @@ def kept_secret(file: Path) -> str:
         own = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         written(own, secrets.token_urlsafe(32), mode=PRIVATE)
         try:
-            with contextlib.suppress(FileExistsError):
-                os.link(own, file)  # unlike a rename, it replaces nobody else's
+            os.link(own, file)  # unlike a rename, it replaces nobody else's
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            own.replace(file)
         finally:
-            own.unlink()
+            own.unlink(missing_ok=True)
     return remember(file.read_text().strip())
 
 
