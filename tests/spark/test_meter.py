@@ -413,7 +413,11 @@ def test_a_batch_that_outlasts_many_intervals_tells_the_work_and_the_age_of_a_re
             "all of them kept a minute, and none a tenth of a second"
         )
         # Of which so many wait that it was a beginning, nothing else is concluded.
-        assert last.service_s == (None if behind else pytest.approx(slept_s, rel=0.5))
+        if behind:
+            assert last.service_s is None
+        else:  # and what a task takes beside its records, on a busy machine as long as they do
+            assert last.service_s is not None
+            assert 0.9 * slept_s < last.service_s < 2 * slept_s
     finally:
         query.stop()
 
