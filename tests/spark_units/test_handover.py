@@ -216,20 +216,28 @@ def test_state_that_cannot_be_kept_is_given_up_and_no_record_with_it(live: Live)
 
 
 def test_a_rehearsal_finds_what_would_fail_and_touches_neither_streams_nor_results(
-    live_on_files: Live, tmp_path: Path
+    live: Live, tmp_path: Path
 ) -> None:
-    live = live_on_files
     live.put()
     live.drain(["first"])
+    live.put()
+    apart = tmp_path.parent / f"{tmp_path.name}-apart"
+    apart.mkdir()
     before = sorted(str(file) for file in live.folders.root.rglob("*"))
     read = passing("read", "numbers")
     units = {"first": ("read",), "second": ("keep",)}
-    good = a_version([read, passing("keep", "read", function="functions:even")], units, out="keep")
-    assert rehearse(live.spark, good, "second", live.folders, tmp_path.parent / "good") == 10
-    bad = a_version([read, passing("keep", "read", function="functions:always_throws")], units, out="keep")
+    good = live.dressed(
+        a_version([read, passing("keep", "read", function="functions:even")], units, out="keep")
+    )
+    assert rehearse(live.spark, good, "second", live.folders, apart / "good") == 10
+    bad = live.dressed(
+        a_version([read, passing("keep", "read", function="functions:always_throws")], units, out="keep")
+    )
     with pytest.raises(StreamingQueryException) as failed:
-        rehearse(live.spark, bad, "second", live.folders, tmp_path.parent / "bad")
+        rehearse(live.spark, bad, "second", live.folders, apart / "bad")
     assert "nobody can do this" in cause_of(failed.value)
+    # One that writes a stream writes none of the run's, wherever that lies.
+    assert rehearse(live.spark, good, "first", live.folders, apart / "writes") == 10
     assert sorted(str(file) for file in live.folders.root.rglob("*")) == before
     assert live.ids() == live.wanted()
 

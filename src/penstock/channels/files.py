@@ -140,6 +140,10 @@ class FilesChannel:
         """Where the records of a stream lie."""
         return self.folder(stream)
 
+    def newest(self, spark: SparkSession, stream: Stream, most: int) -> None:
+        """None: whoever wants them links the files."""
+        return
+
     def stream(self, producer: str) -> Path:
         """The folder in which those outside subscribe to an operator's records."""
         return self.root / producer

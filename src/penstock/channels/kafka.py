@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -210,15 +210,8 @@ class KafkaChannel:
             return received(spark.createDataFrame([], carried_schema(stream.schema, stream.producer)))
         start = offset_of(topic, written, batch_id - 1) or {}
         # -2 is Kafka's word for the earliest record, where a partition had no offset before.
-        begin = {topic: {partition: start.get(partition, -2) for partition in end}}
-        raw = (
-            spark.read.format("kafka")
-            .options(**self._source(stream))
-            .option("startingOffsets", json.dumps(begin))
-            .option("endingOffsets", json.dumps({topic: end}))
-            .load()
-        )
-        records = self._decoded(raw, stream)
+        begin = {partition: start.get(partition, -2) for partition in end}
+        records = self._between(spark, stream, begin, end)
         return received(records, records[_MALFORMED]).drop(_MALFORMED)
 
     def append(self, records: DataFrame, streams: Sequence[Stream], batch_id: int, writer: str) -> None:
@@ -256,6 +249,16 @@ class KafkaChannel:
         """None: records lie at the broker."""
         return
 
+    def newest(self, spark: SparkSession, stream: Stream, most: int) -> DataFrame:
+        """The last records of each partition, but for those that nobody could read."""
+        end = self.reached(spark, stream.producer)
+        begin = {partition: max(0, last - -(-most // len(end))) for partition, last in end.items()}
+        if not end:
+            return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
+        # What was deleted meanwhile is no loss: they are read for a look.
+        records = self._between(spark, stream, begin, end, failOnDataLoss="false")
+        return records.where(records[_MALFORMED].isNull()).drop(_MALFORMED)
+
     def stream(self, producer: str) -> Path | None:
         """The folder that says who outside reads an operator's topic, and how much is kept for them."""
         return None if self._folder is None else self._folder / producer
@@ -272,6 +275,25 @@ class KafkaChannel:
     def is_loss(self, error: str) -> bool:
         """Whether the broker has lost records that were not read; the error names the offsets."""
         return _LOSS.search(error) is not None
+
+    def _between(
+        self,
+        spark: SparkSession,
+        stream: Stream,
+        begin: Mapping[str, int],
+        end: Mapping[str, int],
+        **further: str,
+    ) -> DataFrame:
+        """The records between two offsets of every partition, and what is malformed of them."""
+        topic = self.topic(stream.producer)
+        raw = (
+            spark.read.format("kafka")
+            .options(**{**self._source(stream), **further})
+            .option("startingOffsets", json.dumps({topic: begin}))
+            .option("endingOffsets", json.dumps({topic: end}))
+            .load()
+        )
+        return self._decoded(raw, stream)
 
     def _broker(self) -> dict[str, str]:
         client = {f"kafka.{name}": value for name, value in self.client.items()}

@@ -233,6 +233,13 @@ class RecordChannel(Protocol):
         """The folder of batches a stream lies in; None where it lies elsewhere."""
         ...
 
+    def newest(self, spark: SparkSession, stream: Stream, most: int) -> DataFrame | None:
+        """About so many of a stream's newest records, read beside whoever reads them; None: they are files.
+
+        ClusterError where the server does not answer.
+        """
+        ...
+
     def stream(self, producer: str) -> Path | None:
         """The folder in which those outside subscribe to an operator's records; None where they cannot."""
         ...

@@ -95,7 +95,7 @@ def _tried(spark: SparkSession, executors: ExecutorControl, specification: UnitS
     run = RunFolders(Path(specification.folder))
     apart = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=run.root))
     try:
-        return Prepared(rehearse(spark, topology, unit, run, apart))
+        return Prepared(rehearse(spark, topology, unit, run, apart, specification.bootstrap))
     except OtherTypesError as error:
         return Prepared(why_not=str(error))
     except PenstockError as error:

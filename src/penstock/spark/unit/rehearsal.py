@@ -1,7 +1,8 @@
 """Tries the next version of a unit on records of the one that runs, beside it and without touching it.
 
-The newest records that lie in the unit's inputs (hard links, in a folder that is gone afterwards) go through
-the new version's operators. What comes out goes nowhere: sinks are left out.
+The newest records of the unit's inputs (hard links of files, copies of what a server has, in a folder that
+is gone afterwards) go through the new version's operators. What comes out goes nowhere: sinks are left out,
+and streams end in that folder.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.channels import lookups
 from penstock.channels.batches import BatchFolder, batches_in, data_files
+from penstock.channels.files import FilesOptions
 from penstock.channels.registry import has_server
 from penstock.errors import PenstockError
 from penstock.spark.unit.folders import RunFolders
@@ -26,15 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_BATCHES = 5
-"""Batches of each input that are tried, the newest ones."""
+"""Batches of each input that are tried, the newest ones, where they are files."""
+MOST_RECORDS = 1000
+"""About so many records of each input are tried, the newest ones, where a server has them."""
 
 
 def can_be_rehearsed(topology: Topology, unit: str) -> bool:
-    """Whether a unit's inputs lie on this machine's disk: others cannot be read beside who reads them."""
-    return all(
-        given.stream is not None and not has_server(topology, given.channel)
-        for given in plan_unit(topology, unit).inputs
-    )
+    """Whether a unit's inputs are streams of the run: others cannot be read beside who reads them."""
+    return all(given.stream is not None for given in plan_unit(topology, unit).inputs)
 
 
 class OtherTypesError(PenstockError):
@@ -44,16 +45,40 @@ class OtherTypesError(PenstockError):
     """
 
 
-def rehearse(spark: SparkSession, topology: Topology, unit: str, run: RunFolders, apart: Path) -> int:
+def rehearse(
+    spark: SparkSession,
+    topology: Topology,
+    unit: str,
+    run: RunFolders,
+    apart: Path,
+    address: str | None = None,
+) -> int:
     """Run a unit's next version on copies of what lies in its inputs, below a folder; how many records.
 
-    Raises what an operator throws, and OtherTypesError where those records are none for it.
+    `address` is that of the run's server, where it has one. Raises what an operator throws, and
+    OtherTypesError where those records are none for it.
     """
-    quiet = replace(topology, sinks=tuple(replace(sink, function=None) for sink in topology.sinks))
-    channels, copies = Channels(topology, run, None), Channels(quiet, RunFolders(apart), None)
+    quiet = replace(
+        topology,
+        sinks=tuple(replace(sink, function=None) for sink in topology.sinks),
+        channels=tuple(
+            replace(channel, kind=FilesOptions.name, options={})
+            if has_server(topology, channel.name)
+            else channel
+            for channel in topology.channels
+        ),
+    )
+    channels, copies = Channels(topology, run, address), Channels(quiet, RunFolders(apart), None)
     records = 0
     for given in plan_unit(quiet, unit).inputs:
         assert given.stream is not None
+        served = channels[given.channel].newest(spark, given.stream, MOST_RECORDS)
+        if served is not None:
+            served.persist()
+            copies[given.channel].append(served, [given.stream], 0, "rehearsal")
+            records += served.count()
+            served.unpersist()
+            continue
         real = channels[given.channel].stream(given.stream.producer)
         copy = copies[given.channel].batches_of(given.stream)
         if real is not None and copy is not None:
