@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.errors import ClusterError
 from penstock.machine.processes import ChildProcesses, log_tail, wait_until
 from penstock.report.figures import Figure
+from penstock.spark.checkpoints import SinkLog
 from penstock.spark.managers.registry import make_manager
 from penstock.topology.model import Site
 
@@ -205,14 +206,10 @@ def _seen(job: Job) -> list[dict[str, Any]]:
 
 
 def _results(job: Job) -> list[list[str]]:
-    """The ids of each file that Spark's sink has committed."""
-    log = job.output / "_spark_metadata"
-    files: set[str] = set()
-    for entry in log.iterdir() if log.exists() else ():
-        if entry.name.removesuffix(".compact").isdigit():
-            for line in entry.read_text().splitlines()[1:]:
-                files.add(json.loads(line)["path"].removeprefix("file://"))
-    return [Path(file).read_text().split() for file in sorted(files) if Path(file).exists()]
+    """The ids of each file that Spark's sink has committed, but for notes it is just putting together."""
+    log = SinkLog(job.output)
+    files = {file for number in log.numbers_from(0) for file in log.files(number)}
+    return [file.read_text().split() for file in sorted(files) if file.exists()]
 
 
 def _count(job: Job, outcome: Outcome) -> None:
