@@ -6,8 +6,10 @@ under load, with a node lost, and with the default policy.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,13 +22,22 @@ from benchmarks.clusters.kubernetes.cluster import KubernetesCluster
 from benchmarks.clusters.shop import final, sell
 from benchmarks.clusters.standalone import StandaloneCluster
 from benchmarks.clusters.yarn import YarnCluster
+from compatibility.foreign import topic_of_lines
+from pyspark.sql.streaming import DataStreamWriter
 
+from penstock.channels.kafka_jars import connector_jars
 from penstock.errors import ClusterError
+from penstock.machine.folders import cache_folder
 from penstock.machine.processes import ChildProcesses, log_tail, wait_until
+from penstock.spark.installation import spark_version
 from penstock.spark.managers.registry import make_manager
 from penstock.spark.training import ensure_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+takes_minutes = pytest.mark.skipif(
+    "PENSTOCK_CLUSTERS" not in os.environ, reason="takes minutes: set PENSTOCK_CLUSTERS=1"
+)
 
 JOB = """
 import json, os, sys
@@ -72,6 +83,56 @@ end_session()
 """
 
 
+REAL_TIME = """
+import json, os, sys
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+told = json.loads((folder / "told.json").read_text())
+os.environ.update(told["environment"])
+import penstock
+from penstock.machine.processes import wait_until
+from penstock.spark.gateway.executors import ExecutorControl
+from penstock.spark.settings import end_session, start_session
+
+rocks = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+settings = {"spark.sql.shuffle.partitions": "1", "spark.sql.streaming.stateStore.providerClass": rocks}
+spark = start_session("real", told["master"], settings={**told["settings"], **settings}, log_level="ERROR")
+control, seen = ExecutorControl(spark), []
+
+def bring(number):
+    bounds = {"min_instances": number, "max_instances": number}
+    with penstock.attach(spark, **bounds, interval="1 s", journal=folder / f"{number}.db") as handle:
+        assert wait_until(lambda: len(control.executors()) == number, 120), control.executors()
+        seen.append([number, handle.status().service])
+
+def batch():
+    return query.lastProgress["batchId"] if query.lastProgress else -1
+
+def go_on():
+    before = batch()
+    assert wait_until(lambda: batch() > before + 1 or not query.isActive, 120), before
+    assert query.isActive, query.exception()
+
+bring(2)  # the query has two tasks, which must run at once
+kafka = {"kafka.bootstrap.servers": told["address"]}
+lines = spark.readStream.format("kafka").options(**kafka).option("subscribe", "lines").load()
+counts = lines.groupBy("value").count().selectExpr("value AS key", "string(count) AS value")
+writer = counts.writeStream.format("kafka").options(**kafka).option("topic", "out").outputMode("update")
+writer = writer.option("checkpointLocation", f"file://{folder}/checkpoint")
+query = writer.trigger(realTime="5 seconds").start()
+go_on()
+bring(3)
+go_on()
+bring(2)
+go_on()
+state = query.lastProgress["stateOperators"][0]["numRowsTotal"]
+(folder / "seen.json").write_text(json.dumps({"executors": seen, "lines in state": state}))
+query.stop()
+end_session()
+"""
+
+
 def need_hadoop() -> None:
     """Skip where Hadoop's jars cannot be fetched."""
     try:
@@ -108,14 +169,7 @@ def test_executors_come_are_replaced_and_go_no_id_is_lost_and_nothing_is_left(
     (folder / "numbers").mkdir(parents=True)
     for number in numbers:
         (folder / "numbers" / f"{number}.txt").write_text(f"{number}\n")
-    site = cluster.site(folder)
-    manager = make_manager(site)
-    told = {
-        "master": manager.master_url,
-        "settings": {**manager.settings(), **site.settings},
-        "environment": dict(manager.environment()),
-    }
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(told_of(cluster, folder)))
     (folder / "job.py").write_text(JOB)
     children, log = ChildProcesses(f"short {folder}"), folder / "job.log"
     try:
@@ -132,6 +186,41 @@ def test_executors_come_are_replaced_and_go_no_id_is_lost_and_nothing_is_left(
     assert wait_until(lambda: cluster.remains() == [], 30), cluster.remains()
 
 
+def told_of(cluster: Any, folder: Path) -> dict[str, Any]:
+    """What a job is told of a cluster."""
+    site = cluster.site(folder)
+    manager = make_manager(site)
+    return {
+        "master": manager.master_url,
+        "settings": {**manager.settings(), **site.settings},
+        "environment": dict(manager.environment()),
+    }
+
+
+@takes_minutes
+@pytest.mark.kafka
+def test_a_job_with_state_in_real_time_goes_on_while_executors_come_and_go_on_yarn(tmp_path: Path) -> None:
+    if "realTime" not in inspect.signature(DataStreamWriter.trigger).parameters:
+        pytest.skip("this Spark has no real-time mode")
+    need_hadoop()
+    ensure_archive()
+    folder = tmp_path / "job"
+    folder.mkdir()
+    jars = connector_jars(cache_folder("jars"), spark_version())
+    with YarnCluster(tmp_path / "yarn", nodes=1) as cluster, topic_of_lines(tmp_path / "broker") as address:
+        told = {**told_of(cluster, folder), "address": address}
+        told["settings"] |= {"spark.jars": ",".join(map(str, jars))}
+        (folder / "told.json").write_text(json.dumps(told))
+        (folder / "job.py").write_text(REAL_TIME)
+        command = [sys.executable, str(folder / "job.py"), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+        assert done.returncode == 0, done.stderr
+        assert wait_until(lambda: cluster.remains() == [], 30), cluster.remains()
+    seen = json.loads((folder / "seen.json").read_text())
+    assert seen["executors"] == [[2, "full"], [3, "full"], [2, "full"]]
+    assert seen["lines in state"] > 0
+
+
 def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results(tmp_path: Path) -> None:
     ensure_archive()
     with StandaloneCluster(tmp_path / "theirs", workers=1) as cluster:
@@ -141,10 +230,7 @@ def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results
     assert sold.spent == expected(sold.records_in)
 
 
-@pytest.mark.skipif(
-    "PENSTOCK_CLUSTERS" not in os.environ,
-    reason="takes minutes: set PENSTOCK_CLUSTERS=1, or use `make clusters`",
-)
+@takes_minutes
 def test_the_quickstart_on_yarn_gives_the_usual_results(tmp_path: Path) -> None:
     need_hadoop()
     with YarnCluster(tmp_path / "yarn", nodes=1) as cluster:
