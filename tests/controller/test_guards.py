@@ -151,6 +151,18 @@ def test_no_unit_shrinks_while_a_backlog_drains(
     assert refusals(view, start()) == [None]
 
 
+def test_no_unit_shrinks_below_the_slots_that_are_kept_all_the_time() -> None:
+    view = a_view(looped(), on={"h1": ["a"] * 4}, queue=0)
+    (signal,) = view.windows["a"]
+    kept = replace(signal, measurement=replace(signal.measurement, kept_slots=3))
+    view = replace(view, windows={"a": (kept,)})
+    wishes = [stop("a-h1-1"), stop("a-h1-2"), start()]
+    assert refusals(view, *wishes) == [None, "real time: 3 slots must be there all the time", None]
+    two = replace(view.topology, units=tuple(replace(unit, slots=2) for unit in view.topology.units))
+    wishes = [stop("a-h1-1"), stop("a-h1-2"), stop("a-h1-3")]
+    assert [bool(told) for told in refusals(replace(view, topology=two), *wishes)] == [False, False, True]
+
+
 def test_a_site_and_a_flavour_lease_no_more_hosts_than_they_have() -> None:
     site = a_site(flavours=[a_flavour("m", max_hosts=1), a_flavour("l", cores=8.0)], max_hosts=3)
     view = a_view(a_topology(sites=[site]))

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from penstock.spark.gateway.executors import Executor
 from penstock.spark.session.progress import Batch
-from penstock.spark.session.work import Beginnings, Work
+from penstock.spark.session.work import LEAST, Beginnings, KeptSlots, Work
 
 FIXED_S, RECORD_S, LONGEST_S = 1.5, 0.005, 4.0
 
@@ -104,3 +105,27 @@ def test_a_second_batch_tells_what_it_took_where_no_more_is_there() -> None:
     begins = Beginnings()
     begins.finish([a_batch(4)], there=0)
     assert not begins.finish([a_batch(25)], there=0)
+
+
+def executors_with(*tasks: int) -> list[Executor]:
+    return [Executor(f"{n}", "h", 2, 0.0, 0, active, 0.0, 0) for n, active in enumerate(tasks)]
+
+
+def test_queries_in_real_time_keep_the_slots_their_tasks_have_most_of_the_time() -> None:
+    kept = KeptSlots()
+    assert kept.look((), executors_with(2, 1), tells_tasks=True) == 0, "others are no matter of it"
+    for _ in range(LEAST - 1):
+        assert kept.look({"q"}, executors_with(0, 0), tells_tasks=True) == 4, "it may only just begin"
+    for _ in range(2 * LEAST):
+        found = kept.look({"q"}, executors_with(2, 1), tells_tasks=True)
+    assert found == 3
+    assert kept.look({"q"}, executors_with(0, 0), tells_tasks=True) == 3, "between two batches"
+    assert kept.look({"q"}, executors_with(2, 2), tells_tasks=True) == 3, "a job beside it"
+    assert kept.look({"q", "r"}, executors_with(2, 1), tells_tasks=True) == 4, "another one begins"
+    assert kept.look((), executors_with(2, 1), tells_tasks=True) == 0
+
+
+def test_where_tasks_are_not_told_queries_in_real_time_keep_all_slots() -> None:
+    kept = KeptSlots()
+    for _ in range(2 * LEAST):
+        assert kept.look({"q"}, executors_with(0, 0, 0), tells_tasks=False) == 6

@@ -91,6 +91,7 @@ folder = Path(sys.argv[1])
 told = json.loads((folder / "told.json").read_text())
 os.environ.update(told["environment"])
 import penstock
+from penstock.controller import Journal
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import ExecutorControl
 from penstock.spark.settings import end_session, start_session
@@ -126,8 +127,16 @@ bring(3)
 go_on()
 bring(2)
 go_on()
+always_down = dict.fromkeys(("up_queue", "up_twice_queue", "down_queue"), 10**6)
+fewer = {"policy": "threshold", "parameters": always_down, "interval": "1 s", "max_instances": 2}
+with penstock.attach(spark, **fewer, journal=folder / "fewer.db"):
+    go_on()
+    go_on()
+with Journal(folder / "fewer.db", run="real") as journal:
+    refused = {row["refused"] for row in journal.rows("action") if row["kind"] == "StopInstance"}
 state = query.lastProgress["stateOperators"][0]["numRowsTotal"]
-(folder / "seen.json").write_text(json.dumps({"executors": seen, "lines in state": state}))
+told = {"executors": seen, "lines in state": state, "refused": sorted(refused, key=str)}
+(folder / "seen.json").write_text(json.dumps(told))
 query.stop()
 end_session()
 """
@@ -219,6 +228,9 @@ def test_a_job_with_state_in_real_time_goes_on_while_executors_come_and_go_on_ya
     seen = json.loads((folder / "seen.json").read_text())
     assert seen["executors"] == [[2, "full"], [3, "full"], [2, "full"]]
     assert seen["lines in state"] > 0
+    assert seen["refused"] == ["real time: 2 slots must be there all the time"], (
+        "one would have ended the query"
+    )
 
 
 def test_the_quickstart_on_an_existing_standalone_master_gives_the_usual_results(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ def _shrink_refusal(unit: str, view: View, tally: _Tally) -> str | None:
     if tally.count(unit) <= least:
         return f"bound: at least {counted(least, 'instance')}"
     signal, most = view.latest(unit), view.topology.loop.hold_backlog
+    kept = 0 if signal is None else signal.measurement.kept_slots
+    if (tally.count(unit) - 1) * view.topology.unit_by_name[unit].slots < kept:
+        return f"real time: {counted(kept, 'slot')} must be there all the time"
     if most is not None and signal is not None:
         # A micro-batch takes a whole backlog at once: what it works on is not worked off yet.
         waiting = signal.measurement.waiting + signal.measurement.in_service

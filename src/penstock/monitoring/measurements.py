@@ -74,6 +74,8 @@ class Measurement:
     """What was sent on, by the operator it left behind, each record once however many take it; the same."""
     beginning: bool = False
     """Whether it is a unit's first work: it starts and compiles, and says nothing of what the unit can do."""
+    kept_slots: int = 0
+    """Slots that are in use all the time, as by a query in real time: with fewer of them it would end."""
 
     @property
     def arrival_rate_per_s(self) -> float:

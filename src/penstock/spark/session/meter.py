@@ -26,7 +26,7 @@ from penstock.spark.session.goals import Goals
 from penstock.spark.session.progress import Batch, ProgressReader, observed_values
 from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib
 from penstock.spark.session.waiting import offsets_behind
-from penstock.spark.session.work import Beginnings, Work
+from penstock.spark.session.work import Beginnings, KeptSlots, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,6 +116,7 @@ class SessionMeter:
         self._triggers: dict[str, Trigger] = {}
         self._real_time: set[str] = set()
         """Queries in real time, also those that ended: their last batches are read later."""
+        self._kept = KeptSlots()
         self._previous: dict[str, Batch] = {}
         self._arrivals: dict[str, Arrivals] = {}
         """When records of queries whose sources tell what waits came."""
@@ -226,6 +227,9 @@ class SessionMeter:
             readings=readings,
             on_time=self._on_time(batches, points),
             beginning=beginning,
+            kept_slots=self._kept.look(
+                self._real_time & self._triggers.keys(), executors, tells_tasks=self._executors.tells_tasks
+            ),
         )
 
     def _nothing(

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from penstock.spark.gateway.executors import Executor
 from penstock.spark.session.progress import Batch
 
 REMEMBERED = 60
@@ -25,6 +26,8 @@ FAR_OFF = 4.0
 """What is so many times as far off the line as usual is left out."""
 BEGINNING = 3
 """So many batches of a query may still be those that start Python workers and compile."""
+LOOKS = 15
+"""Looks at the running tasks of queries in real time that are remembered."""
 RATES = 10
 """Measurements over which the load is averaged."""
 
@@ -107,6 +110,30 @@ class Beginnings:
             found |= before == 0 or (before < BEGINNING and batch.rows < there / 4)
             self._finished[batch.query] = before + 1
         return found
+
+
+class KeptSlots:
+    """Learns how many slots queries in real time keep: their tasks run all the time, and all at once.
+
+    Spark ends such a query where a batch finds fewer. Between its batches no task runs, and other jobs have
+    tasks now and then: what is there most of the time counts.
+    """
+
+    def __init__(self) -> None:
+        self._queries: frozenset[str] = frozenset()
+        self._active: deque[int] = deque(maxlen=LOOKS)
+
+    def look(self, queries: Collection[str], executors: Collection[Executor], *, tells_tasks: bool) -> int:
+        """The slots that these queries in real time keep now; all there are until that is known."""
+        if self._queries != queries:
+            self._queries = frozenset(queries)
+            self._active.clear()
+        if not queries:
+            return 0
+        self._active.append(sum(executor.tasks_active for executor in executors))
+        if not tells_tasks or len(self._active) < LEAST:
+            return sum(executor.cores for executor in executors)
+        return statistics.median_high(self._active)
 
 
 class _Line(NamedTuple):
