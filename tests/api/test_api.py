@@ -138,8 +138,8 @@ def test_the_token_is_the_owner_s_alone(runs: Runs) -> None:
 
 def test_runs_are_listed_and_shown(client: TestClient) -> None:
     (only,) = client.get(BASE).json()
-    bill: dict[str, object] = {"bill": "3", "asks": []}
-    assert only == {"name": "shop", "topology": "pair", "revision": 1, "phase": "interrupted", **bill}
+    more: dict[str, object] = {"bill": "3", "asks": [], "site": None, "hosts": 0}
+    assert only == {"name": "shop", "topology": "pair", "revision": 1, "phase": "interrupted", **more}
     assert client.get(f"{BASE}/shop").json()["currency"] == "EUR"
     shown = client.get(f"{BASE}/shop/topology").json()
     assert parse_topology(shown["text"]) == a_pair()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +19,7 @@ from penstock.api.runs import Runs
 from penstock.controller.status import Status
 from penstock.errors import ClusterError
 from penstock.runs import commands
-from penstock.runs.folder import RunFolder
+from penstock.runs.folder import HEARD_S, RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.topology.file import parse_topology
 from tests.runs.test_changes import with_operator
@@ -33,7 +35,8 @@ class Directly(Service):
         if Directly.cut:
             raise ClusterError(f"{self.url} does not answer")
         if path == "/runs":
-            return [{"name": name} for name, _ in SERVED[self.url]]
+            about = {"site": self.url, "phase": "running", "hosts": 2}
+            return [{"name": name, **about} for name, _ in SERVED[self.url]]
         plan = RunFolder(SERVED[self.url].root / "pair").plan()
         return {
             "revision": plan.revision,
@@ -120,3 +123,17 @@ def test_two_versions_of_one_number_become_one(sites: dict[str, Peers]) -> None:
     assert len(told) == 1, told
     assert plan_of("x").plan().topology == plan_of("y").plan().topology
     assert plan_of("x").plan().revision == plan_of("y").plan().revision == 2
+
+
+def test_a_run_is_told_which_sites_answer_and_how_many_hosts_they_have(sites: dict[str, Peers]) -> None:
+    assert plan_of("x").neighbours() == {}
+    sites["x"].ask()
+    assert plan_of("x").neighbours() == {"y": 2}
+    file = plan_of("x").root / "neighbours.json"
+    long_ago_s = time.time() - HEARD_S
+    os.utime(file, (long_ago_s, long_ago_s))
+    assert plan_of("x").neighbours() == {}, "nobody has asked for a while"
+    sites["x"].ask()
+    Directly.cut = True
+    sites["x"].ask()
+    assert plan_of("x").neighbours() == {}, "it did not answer"

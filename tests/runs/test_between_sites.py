@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 from fastapi.testclient import TestClient
@@ -22,12 +23,15 @@ from penstock.api.peers import Peers
 from penstock.api.runs import Runs
 from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.processes import wait_until
+from penstock.providers.price_lists import Lists, list_of
 from penstock.runs import commands
+from penstock.runs.moving import STAYS_S
 from penstock.runs.plan import Handed, Pending, RunPlan
 from penstock.topology.file import dump_topology
-from penstock.topology.model import Channel, LatencyBound, Operator, Sink, Topology, Unit
-from tests.runs.test_changes import at_two_sites, with_operator
+from penstock.topology.model import Channel, Choice, LatencyBound, Operator, Sink, Topology, Unit
+from tests.runs.test_changes import at_two_sites, with_operator, with_unit
 from tests.runs.test_killed_amid_changes import Bomb, Stage, bomb  # noqa: F401
+from tests.runs.test_pricing import Listed, listed, lists, looked_at  # noqa: F401
 
 PATIENCE_S = 5.0
 TOPIC = "t.read"
@@ -62,13 +66,20 @@ class Asked(Service):
 class Both:
     """The runs of two sites, and the services that ask each other."""
 
-    def __init__(self, folder: Path, bomb: Bomb, topology: Topology) -> None:  # noqa: F811
-        places = {"first": "x", "second": "x", "third": "y"}
+    def __init__(
+        self,
+        folder: Path,
+        bomb: Bomb,  # noqa: F811
+        topology: Topology,
+        prices: Lists = list_of,
+    ) -> None:
+        how: dict[str, Any] = {"places": {"first": "x", "second": "x", "third": "y"}, "feed": False}
         runs = {site: Runs(folder / site) for site in ("x", "y")}
         self.stages = {
-            site: Stage(folder / site / "pair", topology, bomb, places=places, site=site, feed=False)
-            for site in runs
+            site: Stage(folder / site / "pair", topology, bomb, prices, site=site, **how) for site in runs
         }
+        for site in runs:
+            runs[site]._started["pair"] = cast(Any, SimpleNamespace(poll=lambda: None))  # somebody runs it
         for site in runs:
             headers = {"Authorization": f"Bearer {runs[site].token}"}
             Asked.clients[site] = TestClient(create_app(runs[site]), headers=headers)
@@ -109,6 +120,10 @@ class Both:
 
     def said(self, site: str) -> str:
         return " ".join(self.stages[site].run.status().notices)
+
+    def times_noted(self, site: str, text: str) -> int:
+        """How many notices of a site's run have these words."""
+        return sum(text in str(row["text"]) for row in self.stages[site].run.journal.rows("notice"))
 
     def has_read(self, site: str, offset: int) -> None:
         """The unit finishes a micro-batch that ends at an offset of its topic."""
@@ -341,3 +356,130 @@ def test_a_preview_tells_what_happens_at_the_site_it_is_asked_of(both: Both) -> 
     assert here["refused"] == there["refused"] == []
     columns = with_operator(a_chain(), "count", schema="word string")
     assert "crosses sites with runs of their own" in shown("x", columns)["refused"][0]
+
+
+def wants(instances: int) -> Choice:
+    return Choice("fixed", {"instances": instances})
+
+
+def a_crowd(**changes: Any) -> Topology:
+    """The chain, whose unit in the middle wants more hosts than its first site has."""
+    found = with_unit(a_chain(**changes), "second", policy=wants(20), max_instances=20)
+    sites = tuple(replace(site, max_hosts={"x": 3, "y": 9}[site.name]) for site in found.sites)
+    return replace(found, sites=sites)
+
+
+def test_a_unit_whose_site_is_full_goes_to_another_sites_run_by_itself(tmp_path: Path, bomb: Bomb) -> None:  # noqa: F811
+    both = Both(tmp_path, bomb, a_crowd())
+    both.has_read("x", 40)
+    both.until(lambda: "no other site has room for it and answers" in both.said("x"))
+    for _ in range(30):
+        both.turn()
+    assert both.at() == ["x"], "nothing was heard of the other site"
+    assert both.times_noted("x", "no other site has room for it") == 1
+
+    assert both.ask("x") == []
+    both.until(lambda: both.plan("x").places["second"] == "y")
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+    assert both.times_noted("x", "site x has had no host for it at 3 decisions); drained in") == 1
+    assert both.begins("y") == {"read": {"0": 40}}
+
+
+def test_a_unit_does_not_go_to_a_site_that_is_full_as_well_or_answers_no_more(
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+) -> None:
+    crowd = a_crowd()
+    full = replace(crowd, sites=tuple(replace(site, max_hosts=3) for site in crowd.sites))
+    for case, topology in (("full", full), ("silent", crowd)):
+        both = Both(tmp_path / case, bomb, topology)
+        Asked.away.update({"y"} if case == "silent" else ())
+        both.ask("x")
+        for _ in range(60):
+            both.turn()
+        assert both.at() == ["x"], case
+        assert both.plan("x").pending is None, case
+
+
+def test_a_unit_that_has_come_stays_for_a_while_where_it_is_no_better_off(
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+) -> None:
+    both = Both(tmp_path, bomb, with_unit(a_crowd(), "second", max_instances=60, policy=wants(60)))
+    both.ask("x")
+    both.until(lambda: both.plan("x").places["second"] == "y")
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+    there = both.stages["y"]
+    came_s = there.clock.now_s()
+    for _ in range(60):
+        both.turn()
+    both.ask("y")
+    for _ in range(60):
+        both.turn()
+    assert there.clock.now_s() < came_s + STAYS_S
+    assert both.at() == ["y"]
+
+
+def test_a_unit_without_an_instance_for_long_ends_and_goes_to_another_sites_run(both: Both) -> None:
+    both.has_read("x", 40)
+    here = both.stages["x"]
+    both.until(lambda: len(here.run.running_controller().fleet.deployment().instances) == 2)
+    here.world.barren = True
+    here.world.hosts.clear()
+    for _ in range(3):
+        both.turn()
+    both.ask("x")
+    here.clock.wait_until(here.clock.now_s() + 310.0)
+    both.until(lambda: both.plan("x").places["second"] == "y")
+    assert both.at() == [], "its driver has ended when its run says that it has left"
+    both.ask("y")
+    assert both.times_noted("x", "it has had no instance at site x for 300 s") == 1
+    both.until(lambda: both.at() == ["y"])
+    assert both.begins("y") == {"read": {"0": 40}}
+
+
+def test_a_unit_whose_site_has_become_too_dear_goes_to_another_sites_run(
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+    lists: Listed,  # noqa: F811
+) -> None:
+    both = Both(tmp_path, bomb, listed(a_chain()), lists)
+    both.has_read("x", 40)
+    both.ask("x")
+    lists.prices["x"] = "6"
+    looked_at(both.stages["x"], lists)
+    both.until(lambda: both.plan("x").places["second"] == "y")
+    both.ask("y")
+    both.until(lambda: both.at() == ["y"])
+    assert both.times_noted("x", "unit second goes to site y: an instance costs") == 1
+    assert both.plan("x").topology == both.plan("y").topology
+    assert both.begins("y") == {"read": {"0": 40}}
+
+
+STAYS = "it stays: the state of operator count is in this one's folder"
+
+
+def test_of_a_unit_that_cannot_leave_a_full_site_it_is_said_once(tmp_path: Path, bomb: Bomb) -> None:  # noqa: F811
+    both = Both(tmp_path, bomb, a_crowd(stateful=True))
+    both.ask("x")
+    both.until(lambda: both.times_noted("x", STAYS) > 0)
+    for _ in range(60):
+        both.turn()
+    assert (both.times_noted("x", STAYS), both.times_noted("x", "could not be moved")) == (1, 0)
+    assert (both.plan("x").revision, both.plan("x").pending, both.at()) == (1, None, ["x"])
+
+
+def test_of_a_unit_that_cannot_leave_a_site_that_is_too_dear_it_is_said_once(
+    tmp_path: Path,
+    bomb: Bomb,  # noqa: F811
+    lists: Listed,  # noqa: F811
+) -> None:
+    both = Both(tmp_path, bomb, listed(a_chain(stateful=True)), lists)
+    both.ask("x")
+    lists.prices["x"] = "6"
+    for _ in range(2):
+        looked_at(both.stages["x"], lists)
+    assert both.times_noted("x", STAYS) == 1
+    assert (both.plan("x").revision, both.plan("x").pending, both.at()) == (1, None, ["x"])

@@ -51,6 +51,8 @@ class World:
     hosts: dict[str, Host] = field(default_factory=dict)
     useless: set[str] = field(default_factory=set)
     """Units whose driver has ended and said that starting it again would not help."""
+    barren: bool = False
+    """Whether no further host can be had."""
     beats: int = 0
 
 
@@ -90,6 +92,9 @@ class SimulatedDrivers:
     def attempt(self, unit: str) -> int:
         return self.world.attempts.get(unit, 0)
 
+    def end(self, unit: str) -> None:
+        self.world.drivers.pop(unit, None)
+
     def is_drained(self, unit: str) -> bool:
         return self.world.drained.get(unit, -1) == self.attempt(unit)
 
@@ -127,7 +132,8 @@ class SimulatedHosts:
         return False
 
     def create(self, host: str, flavour: HostFlavour, now_s: float) -> None:
-        self.world.hosts.setdefault(host, Host(host, self.site, flavour, HostState.UP, now_s, now_s))
+        if not self.world.barren:
+            self.world.hosts.setdefault(host, Host(host, self.site, flavour, HostState.UP, now_s, now_s))
 
     def delete(self, host: str, now_s: float) -> None:
         self.world.hosts.pop(host, None)

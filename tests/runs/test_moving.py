@@ -9,6 +9,7 @@ from typing import Any, cast
 from penstock.controller.guards import Verdict
 from penstock.controller.journal import Journal
 from penstock.controller.loop import Tick
+from penstock.controller.mode import Mode
 from penstock.fleet.actions import Hold, LeaseHost, StartInstance
 from penstock.fleet.fleet import Fleet
 from penstock.policies.planning import NO_HOST
@@ -27,6 +28,7 @@ class StandInRun:
 
     topology: Topology = field(default_factory=at_two_sites)
     begun: list[Pending] = field(default_factory=list)
+    mode: Mode = Mode.ACT
 
     def __post_init__(self) -> None:
         self.here = self.topology
@@ -37,7 +39,7 @@ class StandInRun:
         self.plane = SimpleNamespace(note=lambda text: None)
 
     def running_controller(self) -> Any:
-        return SimpleNamespace(fleet=self.fleet)
+        return SimpleNamespace(fleet=self.fleet, mode=self.mode)
 
 
 def tick(run: StandInRun, at_s: float, *holds: Hold) -> Tick:
@@ -102,6 +104,15 @@ def test_nobody_goes_to_a_site_that_is_full_or_silent() -> None:
     silent = StandInRun()
     silent.clusters = SimpleNamespace(silent=frozenset({"y"}))
     for run in (full, silent):
+        moving = watched(run)
+        for number in range(2 * FULL_DECISIONS):
+            moving.look(tick(run, 10.0 * number, STARVED))
+        assert run.begun == []
+
+
+def test_nobody_goes_while_the_loop_only_advises_or_is_paused() -> None:
+    for mode in (Mode.ADVISE, Mode.PAUSE):
+        run = StandInRun(mode=mode)
         moving = watched(run)
         for number in range(2 * FULL_DECISIONS):
             moving.look(tick(run, 10.0 * number, STARVED))

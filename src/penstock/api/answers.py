@@ -50,6 +50,10 @@ class RunSummary(Answer):
     """What it has cost so far."""
     asks: list[str] = []
     """What is left until a person has looked; `resume` has it tried again."""
+    site: str | None = None
+    """The site whose units run here; none means all of them."""
+    hosts: int = 0
+    """How many hosts it has."""
 
 
 class Left(Answer):

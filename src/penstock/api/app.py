@@ -258,6 +258,8 @@ def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:
         phase=phase,
         bill=bill,
         asks=[] if status is None else list(status.asks),
+        site=plan.site,
+        hosts=0 if status is None else len(status.hosts),
     )
 
 

@@ -7,10 +7,13 @@ whose text is last in the order of its digest: which one that is does not matter
 
 Which run a unit is at is said by the one it is at alone: once the unit has left it, it says where to, with a
 number. So there are no two words on that, whatever becomes of versions, and nobody starts a unit that runs.
+Which other sites answered, and how many hosts they have, is left in the run's folder: its controller lets a
+unit go by itself to none but those.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -30,6 +33,8 @@ from penstock.topology.file import parse_topology
 LOG = logging.getLogger(__name__)
 
 ASKED_EVERY_S = 3.0
+_TAKES_UNITS = ("starting", "running")
+"""The phases of a run to which units can go."""
 
 
 class Peers:
@@ -56,19 +61,27 @@ class Peers:
     def ask(self) -> list[str]:
         """Ask every peer once; what came of it, in words."""
         news = []
+        heard: dict[str, dict[str, int]] = {}
         for peer in self._peers:
             try:
-                known = {str(run["name"]) for run in peer.get("/runs")}
+                known = {str(run["name"]): run for run in peer.get("/runs")}
                 if peer.url in self._silent:
                     self._silent.discard(peer.url)
                     news.append(f"the service at {peer.url} answers again")
                 for name, place in self._runs:
                     if name in known and (told := self._agree(name, place, peer)) is not None:
                         news.append(told)
+                for name, run in known.items():
+                    if run.get("site") is not None and run.get("phase") in _TAKES_UNITS:
+                        heard.setdefault(name, {})[str(run["site"])] = int(run["hosts"])
             except PenstockError as error:
                 if peer.url not in self._silent:
                     self._silent.add(peer.url)
                     news.append(str(error))
+        for name, place in self._runs:
+            with contextlib.suppress(PenstockError, OSError):  # it is asked again
+                if place.plan().site is not None and place.result() is None:
+                    place.write_neighbours(heard.get(name, {}))
         return news
 
     def _agree(self, name: str, place: RunFolder, peer: Service) -> str | None:

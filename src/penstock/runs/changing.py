@@ -142,6 +142,9 @@ class Changing:
             if leased := [*still_leased(run.topology, topology, self._leased())]:
                 self.give_up("; ".join(leased))  # since it began
                 return False
+            if pending.at_once and run.plan.site is not None:
+                for unit in found.stops:
+                    run.drivers.end(unit)  # before another site's run hears that it has left
             return self._switch(topology, found, pending)
         if run.clock.now_s() - self._since_s > LONGEST_DRAIN_S:
             waits = ", ".join(sorted(set(found.drains) - done))

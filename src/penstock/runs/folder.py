@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from penstock.spark.unit.folders import RunFolders
 
 SILENT_S = 60.0
 """How long a run without a controller may be between two of them."""
+HEARD_S = 30.0
+"""For so long what other sites' services said is taken for how it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,18 @@ class RunFolder:
             return max(0.0, time.time() - (self.root / "status.json").stat().st_mtime)
         except OSError:
             return math.inf
+
+    def write_neighbours(self, hosts: Mapping[str, int]) -> None:
+        """Keep which other sites' runs of the same name were just heard of, and how many hosts each has."""
+        written(self.root / "neighbours.json", json.dumps(dict(hosts)))
+
+    def neighbours(self) -> dict[str, int]:
+        """What `write_neighbours` kept; empty where nobody has asked for a while."""
+        file = self.root / "neighbours.json"
+        with contextlib.suppress(OSError, ValueError):
+            if time.time() - file.stat().st_mtime < HEARD_S:
+                return {str(site): int(hosts) for site, hosts in json.loads(file.read_text()).items()}
+        return {}
 
     def write_result(self, result: RunResult) -> None:
         """Keep what the run came to: it is over."""

@@ -113,6 +113,10 @@ class Drivers:
         """Where a unit's driver writes what it does, in the folders of a run."""
         return folders.unit(unit) / "driver.log"
 
+    def end(self, unit: str) -> None:
+        """End a unit's driver with all it started, in the midst of whatever it does."""
+        self._children.stop(unit, grace_s=0.0)
+
     def wait(self, timeout_s: float) -> bool:
         """Whether every driver has left by itself in time."""
         deadline_s = time.monotonic() + timeout_s
