@@ -1,9 +1,10 @@
 """`make apart`: the taxi fleet over three sites of the rig, each with its own run, service and master.
 
-Delays between sites are real. While positions are sent, the city is cut off for two minutes, its service is
-killed, and so is the cloud's broker; meanwhile the topology is changed at the private site. The city must go
-on with what it has, records must wait where they are, and in the end every ride must be reported as the batch
-does, all sites must run the same revision, and there must be one bill.
+Delays between sites are real. While positions are sent, the city is cut off for two minutes, its service and
+its run's controller are killed, and so is the cloud's broker; meanwhile the topology is changed at the
+private site. The city must go on with what it has, its instances coming and going with the load, and its
+controller must come back by itself; records must wait where they are, and in the end every ride must be
+reported as the batch does, all sites must run the same revision, and there must be one bill.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ import argparse
 import importlib
 import itertools
 import json
-import os
-import shutil
-import subprocess
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -22,154 +21,48 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.api.client import Service
-from penstock.channels.kafka_access import CLIENT_FILE
-from penstock.channels.sinks import read_results
+from benchmarks.rigged import HERE, PATIENCE_S, ROOT, Sites
+from penstock.controller.billing import Bill, bill_of
 from penstock.errors import PenstockError
+from penstock.experiments.twin import opened
+from penstock.fleet.actions import StartInstance, StopInstance
+from penstock.fleet.deployment import InstanceState
 from penstock.machine.processes import wait_until
 from penstock.report.figures import Figure, print_figures, write_figures
 from penstock.rig.availability import unavailable
-from penstock.rig.rig import Rig, RigHost
+from penstock.rig.rig import Rig
 from penstock.runs.assembly import load
 from penstock.spark.training import ensure_archive
 from penstock.topology.file import dump_topology, parse_topology
-from penstock.topology.model import Topology
+from penstock.topology.model import Choice, Topology
 
-HERE = Path(__file__).resolve().parents[1]
 EXAMPLE = HERE / "examples" / "taxi"
 RESULT = Path("build") / "apart.json"
 LINKS = {("city", "cloud"): 20.0, ("city", "private"): 30.0, ("cloud", "private"): 40.0}
 """One-way delays in milliseconds."""
 SITES = ("city", "cloud", "private")
 BROKERS = ("cloud", "private")
-ROOT = "/srv/penstock"
-"""Where everything of a site lies, on the disk of its host."""
+LOAD = Choice("square", {"low_per_s": 4.0, "high_per_s": 36.0, "hold_s": 25.0})
+"""Positions come by turns seldom and often, so that there is something to scale for at any time."""
+SCALED: dict[str, Any] = {"policy": Choice("threshold", {"up_queue": 30, "down_queue": 15}), "trigger_s": 3.0}
+"""How the city's monitor scales: in a batch's time a dozen positions come at the least, a hundred at most."""
 CUT_S = 120.0
 MINUTES = 4.0
 """How long positions are sent once a ride was reported."""
-PATIENCE_S = 600.0
-"""Far beyond what anything takes, for machines that do much else."""
-FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-class Apart:
-    """Three hosts, one a site: broker, service, master, workers, drivers and controller are on it."""
-
-    def __init__(self, rig: Rig, kept: Path) -> None:
-        self.rig, self.kept = rig, kept
-        self.hosts: dict[str, RigHost] = {}
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self.environment = {**os.environ, "PYTHONPATH": str(HERE / "src"), "JDK_JAVA_OPTIONS": FAST}
-
-    def penstock(self, site: str, *arguments: str) -> None:
-        """Run a command of Penstock's on a site's host to its end."""
-        command = [sys.executable, "-m", "penstock.cli.main", *arguments]
-        done = self.hosts[site].run(*command, environment=self.environment, timeout_s=PATIENCE_S)
-        if done.returncode != 0:
-            raise PenstockError(f"{site}: {' '.join(arguments)}: {done.stdout}{done.stderr}")
-
-    def up(self) -> None:
-        """Hosts, links, brokers and services."""
-        for site in SITES:
-            found = self.rig.host(f"{site}-1", site, disk_mib=4096)
-            assert found is not None
-            self.hosts[site] = found
-        for (one, other), delay_ms in LINKS.items():
-            self.rig.link(one, other, delay_ms=delay_ms)
-        for site in BROKERS:
-            self.broker(site)
-        for site in SITES:
-            for broker in BROKERS:
-                self.write(
-                    site, f"/etc/penstock/{broker}.properties", self.read(broker, f"broker/{CLIENT_FILE}")
-                )
-            self.write(site, f"{ROOT}/runs/token", f"token-of-{site}")
-            for other in SITES:
-                if other != site:
-                    known = {"url": f"http://{self.hosts[other].address}:8765/"}
-                    self.write(site, f"{ROOT}/peers/{other}/service.json", json.dumps(known))
-                    self.write(site, f"{ROOT}/peers/{other}/token", f"token-of-{other}")
-        for site in SITES:
-            self.serve(site)
-
-    def broker(self, site: str) -> None:
-        """Start a site's broker, or start it again."""
-        at = ("--address", self.hosts[site].address, "--port", "9092")
-        self.penstock(site, "broker", "up", "--folder", f"{ROOT}/broker", *at)
-
-    def serve(self, site: str) -> None:
-        """Start a site's service, or start it again."""
-        peers = [part for o in SITES if o != site for part in ("--peer", f"{ROOT}/peers/{o}")]
-        command = [sys.executable, "-m", "penstock.cli.main", "serve", f"{ROOT}/runs", *peers]
-        self.running[site] = self.hosts[site].start(
-            *command, "--host", self.hosts[site].address, "--port", "8765",
-            log=self.kept / f"service-{site}.log", environment=self.environment,
-        )  # fmt: skip
-        if not wait_until(lambda: self.ask(site, "/runs") is not None, PATIENCE_S):
-            raise PenstockError(f"the service of {site} did not come up; see {self.kept}")
-
-    def service(self, site: str) -> Service:
-        """A site's service, for whoever is in its network."""
-        return Service(f"http://{self.hosts[site].address}:8765/", f"token-of-{site}")
-
-    def ask(self, site: str, path: str) -> Any:
-        """What a site's service answers; None where it does not."""
-        try:
-            with self.hosts[site].inside():
-                return self.service(site).get(path)
-        except PenstockError:
-            return None
-
-    def tell(self, site: str, path: str, body: object) -> Any:
-        """Have a site's service do something."""
-        with self.hosts[site].inside():
-            return self.service(site).post(path, body, answer_s=180.0)
-
-    def write(self, site: str, path: str, text: str) -> None:
-        """Write a file on a site's disk."""
-        file = self.hosts[site].file(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def read(self, site: str, path: str) -> str:
-        """Read a file of a site."""
-        return self.hosts[site].file(f"{ROOT}/{path}").read_text()
-
-    def results(self, site: str, sink: str) -> list[dict[str, Any]]:
-        """What a site's sink has written."""
-        return read_results(self.hosts[site].file(f"{ROOT}/runs/taxi/results/{sink}"))
-
-    def kill(self, site: str, what: str) -> None:
-        """Kill the processes of a site's host whose command has these words, and nothing else."""
-        for folder in self.hosts[site].file("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                except OSError:
-                    continue
-                if what in command:
-                    self.hosts[site].run("kill", "-9", folder.name)
-
-    def keep(self) -> list[Path]:
-        """Copy what the runs leave off the hosts' disks."""
-        found = []
-        for site in SITES:
-            target = self.kept / site
-            shutil.rmtree(target, ignore_errors=True)
-            source = self.hosts[site].file(f"{ROOT}/runs/taxi")
-            shutil.copytree(
-                source, target, ignore=shutil.ignore_patterns("clusters", "cluster", "checkpoint")
-            )
-            found.append(target)
-        return found
-
-
-def topology_at(apart: Apart) -> Topology:
-    """The example with the brokers' addresses."""
+def topology_at(sites: Sites) -> Topology:
+    """The example with the brokers' addresses, a load that changes, and a monitor that scales with it."""
     topology = load(EXAMPLE / "apart.yaml")
+    (taxis,) = topology.sources
+    topology = replace(
+        topology,
+        sources=(replace(taxis, workload=LOAD),),
+        units=tuple(replace(u, **SCALED) if u.name == "monitor" else u for u in topology.units),
+    )
     text = dump_topology(topology)
     for site in BROKERS:
-        text = text.replace(f"{site}:9092", f"{apart.hosts[site].address}:9092")
+        text = text.replace(f"{site}:9092", f"{sites.hosts[site].address}:9092")
     return parse_topology(text)
 
 
@@ -182,33 +75,29 @@ def run(kept: Path, minutes: float, cut: bool, say: Callable[[str], None]) -> li
         say(f"{time.monotonic() - began_s:5.0f} s {text}")
 
     with Rig(SITES) as rig:
-        apart = Apart(rig, kept)
+        apart = Sites(rig, kept, "taxi", LINKS, BROKERS)
         apart.up()
         told("three sites are up, with brokers and services")
         topology = topology_at(apart)
-        for site in SITES:
-            wish: dict[str, Any] = {"name": "taxi", "topology": dump_topology(topology), "site": site}
-            wish["code"] = str(EXAMPLE)
-            apart.tell(site, "/runs", wish)
+        apart.begin(dump_topology(topology), str(EXAMPLE), SITES)
         try:
             return _observed(apart, topology, minutes, cut, told)
         finally:
-            for site in SITES:
-                _stop(apart, site)
+            apart.stop()
             apart.keep()
 
 
 def _observed(
-    apart: Apart, topology: Topology, minutes: float, cut: bool, told: Callable[[str], None]
+    apart: Sites, topology: Topology, minutes: float, cut: bool, told: Callable[[str], None]
 ) -> list[Figure]:
     if not wait_until(lambda: bool(apart.results("private", "reports")), PATIENCE_S, poll_s=1.0):
         raise PenstockError(f"no ride was reported within {PATIENCE_S:g} s; see {apart.kept}")
     told("the first ride was reported at the private site")
     reported_s = time.monotonic()
-    figures = _cut_off(apart, topology, told) if cut else []
+    figures, away_s = _cut_off(apart, topology, told) if cut else ([], None)
     time.sleep(max(0.0, 60 * minutes - (time.monotonic() - reported_s)))
-    apart.tell("city", "/runs/taxi/commands", {"kind": "finish", "reason": "enough was sent"})
-    ended = wait_until(lambda: _phase(apart, "city") == "ended", PATIENCE_S, poll_s=1.0)
+    apart.command("city", "finish", "enough was sent")
+    ended = wait_until(lambda: apart.phase("city") == "ended", PATIENCE_S, poll_s=1.0)
     if not ended:
         raise PenstockError(f"the city's run did not end within {PATIENCE_S:g} s; see {apart.kept}")
     told("the city's run has ended by itself")
@@ -226,10 +115,11 @@ def _observed(
     right = sum(found().get(ride) == report for ride, report in wanted.items())
     rows = apart.results("private", "reports")
     told(f"{right} of {len(wanted)} rides are reported as the batch does")
-    for site in SITES:
-        _stop(apart, site)
-    wait_until(lambda: all(_phase(apart, site) == "ended" for site in SITES), 120.0, poll_s=1.0)
+    apart.stop()
+    wait_until(lambda: all(apart.phase(site) == "ended" for site in SITES), 120.0, poll_s=1.0)
     folders = apart.keep()
+    if away_s is not None:
+        figures += _scaled(folders[SITES.index("city")], *away_s)
     bill = _bill(folders)
     total = sum((float(cost) for cost in bill.values()), 0.0)
     parts = [float(json.loads((folder / "result.json").read_text())["resource_cost"]) for folder in folders]
@@ -247,14 +137,19 @@ def _observed(
     ]  # fmt: skip
 
 
-def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> list[Figure]:
-    """Two minutes without the city; its service and the cloud's broker are killed meanwhile."""
+def _cut_off(
+    apart: Sites, topology: Topology, told: Callable[[str], None]
+) -> tuple[list[Figure], tuple[float, float]]:
+    """Two minutes without the city; its service and controller and the cloud's broker are killed meanwhile.
+
+    What was seen of it, and from when until when it was so, in seconds since 1970.
+    """
     before = {
         "outside": len(apart.results("city", "outside")),
         "reports": len(apart.results("private", "reports")),
     }
     apart.rig.cut("city")
-    cut_s = time.monotonic()
+    cut_s, from_s = time.monotonic(), time.time()
     told("the city is cut off")
     apart.kill("city", "penstock.cli.main serve")
     apart.kill("cloud", "kafka.Kafka")
@@ -265,10 +160,14 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
     time.sleep(max(0.0, CUT_S / 4 - (time.monotonic() - cut_s)))
     apart.broker("cloud")
     told("the cloud's broker is started again")
+    time.sleep(max(0.0, CUT_S / 2 - (time.monotonic() - cut_s)))
+    back_s = _controller_killed(apart, "city", cut_s + CUT_S)
+    told(f"the city's controller was killed, and came back after {back_s:.0f} s")
     time.sleep(max(0.0, CUT_S - (time.monotonic() - cut_s)))
     during = len(apart.results("city", "outside")) - before["outside"]
     own = json.loads(apart.read("city", "runs/taxi/plan.json"))["revision"]
     waiting = _waiting(apart, "city", "sending")
+    until_s = time.time()
     apart.rig.heal("city")
     healed_s = time.monotonic()
     apart.serve("city")
@@ -282,7 +181,7 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
     wait_until(agreed, PATIENCE_S, poll_s=1.0)
     agreed_s = time.monotonic() - healed_s
     told(f"all sites run revision {revision}" if agreed() else "the sites do not agree")
-    return [
+    figures = [
         Figure(
             "city cut off for",
             round(healed_s - cut_s, 1),
@@ -290,7 +189,7 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
             holds=healed_s - cut_s >= 119,
             unit="s",
         ),
-        Figure("results of the city's monitor meanwhile", during, "> 0", holds=during > 0),
+        Figure("results of the city's monitor meanwhile", during),
         Figure("positions that waited in the city", waiting, "> 0", holds=waiting > 0),
         Figure("the city's revision meanwhile", own, "= 1", holds=own == 1),
         Figure(
@@ -300,35 +199,70 @@ def _cut_off(apart: Apart, topology: Topology, told: Callable[[str], None]) -> l
             holds=agreed(),
             unit="s",
         ),
+        Figure(
+            "the city's controller, killed meanwhile, is back after",
+            round(back_s, 1) if math.isfinite(back_s) else "not while it was cut off",
+            "by itself",
+            holds=math.isfinite(back_s),
+            unit="s",
+        ),
+    ]
+    return figures, (from_s, until_s)
+
+
+def _controller_killed(apart: Sites, site: str, until_s: float) -> float:
+    """Kill the controller of a site's run; after how long another one decides there, endless where none does.
+
+    It is waited for until an instant of the monotonic clock, while the site is cut off.
+    """
+    victim, status = apart.controller(site), apart.hosts[site].file(f"{ROOT}/runs/taxi/status.json")
+    killed_s, killed_at_s = time.monotonic(), time.time()
+    if victim is None:
+        raise PenstockError(f"the run at {site} has no controller")
+    apart.kill_process(site, victim)
+
+    def is_back() -> bool:
+        return apart.controller(site) not in (None, victim) and status.stat().st_mtime > killed_at_s
+
+    back = wait_until(is_back, max(0.0, until_s - killed_s), poll_s=0.2)
+    return time.monotonic() - killed_s if back else math.inf
+
+
+def _scaled(folder: Path, from_s: float, until_s: float) -> list[Figure]:
+    """What a run's monitor did while its site was cut off, and how often it got an instance more or less."""
+    with opened(folder) as journal:
+        seen = journal.rows("observation", ("at_s", "unit", "processed"))
+        actions = journal.rows("action", ("at_s", "kind", "unit", "status"))
+        lives = journal.rows("life", ("at_s", "what", "state", "payload"))
+    done = [a["kind"] for a in actions if from_s < a["at_s"] < until_s and a["status"] == "enacted"
+            and a["unit"] == "monitor"]  # fmt: skip
+    ran = sum(
+        row["what"] == "instance"
+        and row["state"] == str(InstanceState.RUNNING)
+        and from_s < row["at_s"] < until_s
+        and json.loads(row["payload"])["unit"] == "monitor"
+        for row in lives
+    )
+    dealt = sum(
+        row["processed"] for row in seen if row["unit"] == "monitor" and from_s < row["at_s"] < until_s
+    )
+    more, less = done.count(StartInstance.kind), done.count(StopInstance.kind)
+    return [
+        Figure("positions the city's monitor dealt with meanwhile", dealt, "> 0", holds=dealt > 0),
+        Figure("instances of the monitor asked for meanwhile, by load", more, ">= 1", holds=more >= 1),
+        Figure("… of which came to run meanwhile", ran, ">= 1", holds=ran >= 1),
+        Figure("… and let go of meanwhile", less, ">= 1", holds=less >= 1),
     ]
 
 
-def _waiting(apart: Apart, site: str, unit: str) -> int:
+def _waiting(apart: Sites, site: str, unit: str) -> int:
     status = json.loads(apart.read(site, "runs/taxi/status.json"))
     measured = next(one["measurement"] for one in status["units"] if one["name"] == unit)
     return 0 if measured is None else int(measured["waiting"]) + int(measured["in_service"])
 
 
-def _phase(apart: Apart, site: str) -> str:
-    for run in apart.ask(site, "/runs") or ():
-        if run["name"] == "taxi":
-            return str(run["phase"])
-    return "unknown"
-
-
-def _stop(apart: Apart, site: str) -> None:
-    try:
-        if _phase(apart, site) not in ("ended", "unknown"):
-            apart.tell(site, "/runs/taxi/commands", {"kind": "stop", "reason": "enough was seen"})
-    except PenstockError as error:
-        print(f"{site} could not be stopped: {error}", file=sys.stderr)
-
-
 def _bill(folders: list[Path]) -> dict[str, str]:
     """One bill over the runs of all sites, by site."""
-    from penstock.controller.billing import Bill, bill_of
-    from penstock.experiments.twin import opened
-
     found = Bill(())
     for folder in folders:
         with opened(folder) as journal:
@@ -338,8 +272,6 @@ def _bill(folders: list[Path]) -> dict[str, str]:
 
 def _hosts_of(folder: Path) -> list[str]:
     """The units that ever had an instance in a run."""
-    from penstock.experiments.twin import opened
-
     with opened(folder) as journal:
         lives = [json.loads(row["payload"]) for row in journal.rows("life") if row["what"] == "instance"]
     return sorted({str(life["unit"]) for life in lives})
