@@ -232,9 +232,11 @@ class Sites:
             target = self.kept / site
             shutil.rmtree(target, ignore_errors=True)
             source = self.hosts[site].file(f"{ROOT}/runs/{self.run}")
-            shutil.copytree(
-                source, target, ignore=shutil.ignore_patterns("clusters", "cluster", "checkpoint")
-            )
+            if not source.is_dir():
+                continue  # it never began
+            ignored = shutil.ignore_patterns("clusters", "cluster", "checkpoint")
+            with contextlib.suppress(shutil.Error):  # files of a run that goes on come and go meanwhile
+                shutil.copytree(source, target, ignore=ignored)
             found.append(target)
         return found
 

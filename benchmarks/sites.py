@@ -2,9 +2,10 @@
 
 Parts, each of which takes minutes and can be run alone (`--part`); build/sites.json has the newest figures of
 each. `light`, `units` and `wiring` make changes of every kind by the API under load, while hosts come and go,
-and take each back. `crash` kills a controller amid a change and has a change rolled back. `pair` kills the
-service that serves. `requests` asks the API 5,000 times what schemathesis thinks of. `apart` is `make apart`:
-the taxi fleet over three sites of the rig, one of them cut off.
+and take each back, on a host of the rig where there can be one. `moved` has a unit go between two sites of
+the rig with a run each. `crash` kills a controller amid a change and has a change rolled back. `pair` kills
+the service that serves. `requests` asks the API 5,000 times what schemathesis thinks of. `apart` is
+`make apart`: the taxi fleet over three sites of the rig, one of them cut off.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import apart, taking_over
-from benchmarks.changing import CHANGES, LIGHT, UNITS, WIRING, changed, mistakes, outsiders
+from benchmarks import apart, moved, taking_over
+from benchmarks.beside import mistakes, outsiders
+from benchmarks.changing import changed
+from benchmarks.kinds import KINDS, LIGHT, MOVES, UNITS, WIRING
 from penstock.errors import PenstockError
 from penstock.machine.processes import exit_on_sigterm
 from penstock.report.figures import Figure, print_figures, write_figures
@@ -78,8 +81,9 @@ PARTS: dict[str, Callable[[Path, Say], list[Figure]]] = {
     "light": lambda folder, say: changed(
         list(LIGHT), folder, say, lambda run: [*outsiders(run), *mistakes(run)]
     ),
-    "units": lambda folder, say: changed(list(UNITS), folder, say),
+    "units": lambda folder, say: changed([*UNITS, *MOVES], folder, say),
     "wiring": lambda folder, say: changed(list(WIRING), folder, say),
+    "moved": moved.between_runs,
     "crash": taking_over.crashes,
     "pair": taking_over.pair,
     "requests": requests,
@@ -109,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make sites", description=__doc__)
     parser.add_argument("--part", default="", help="parts, separated by commas: " + ", ".join(PARTS))
     parser.add_argument(
-        "--only", default="", help="kinds of change, separated by commas: " + ", ".join(CHANGES)
+        "--only", default="", help="kinds of change, separated by commas: " + ", ".join(KINDS)
     )
     given = parser.parse_args()
     kinds = [name.strip() for name in given.only.split(",") if name.strip()]
@@ -117,7 +121,7 @@ def main() -> int:
     parts = dict(PARTS)
     if kinds:
         wanted, parts = ["some"], {"some": lambda folder, say: changed(kinds, folder, say)}
-    unknown = sorted(set(wanted) - set(parts)) + sorted(set(kinds) - set(CHANGES))
+    unknown = sorted(set(wanted) - set(parts)) + sorted(set(kinds) - set(KINDS))
     if unknown:
         print(f"unknown: {', '.join(unknown)}", file=sys.stderr)
         return 2

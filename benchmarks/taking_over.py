@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 from tests.controller import databases
 
-from benchmarks.changing import FIRST, Changed, Service, a_service, measured, operator, whole
+from benchmarks.changing import Changed, Service, a_service, measured, whole
+from benchmarks.kinds import FIRST, operator
 from penstock.errors import ClusterError, FencedError
 from penstock.machine.processes import wait_until
 from penstock.report.figures import Figure
