@@ -34,6 +34,8 @@ from penstock.spark.unit.query import UnitQuery
 from penstock.topology.file import load_topology
 from penstock.topology.model import Choice
 
+from ..spark_units.conftest import process_all
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ddos"
 LOAD = Choice("constant", {"level_per_s": 300.0})
 DATA = find_recordings().folder or Path("absent")
@@ -166,13 +168,7 @@ def test_the_alerts_of_the_stream_are_those_of_the_batch(spark: Any, tmp_path: P
     send_disordered(folders, packets)
     spark.conf.set(MODEL, str(EXAMPLE / "model.json"))
     for unit in topology.units_in_order:
-        query = UnitQuery(spark, topology, unit.name, folders)
-        running = query.start()
-        try:
-            running.processAllAvailable()
-        finally:
-            running.stop()
-            query.stop_publishing()
+        process_all(UnitQuery(spark, topology, unit.name, folders))
     rows = read_results(folders.results / "alerts")
     found = demo.compared_with(spark, Model.read(EXAMPLE / "model.json"), rows, packets)
     assert found.stream

@@ -28,6 +28,8 @@ from penstock.spark.unit.query import UnitQuery
 from penstock.topology.file import load_topology
 from penstock.topology.model import Topology
 
+from ..spark_units.conftest import process_all
+
 pytestmark = pytest.mark.spark
 
 TOPOLOGY = Path(__file__).resolve().parents[2] / "examples" / "factory" / "factory.yaml"
@@ -68,13 +70,7 @@ def outcome(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(place / "inbox"))
         for unit in topology.units_in_order:
-            query = UnitQuery(spark, topology, unit.name, folders)
-            running = query.start()
-            try:
-                running.processAllAvailable()
-            finally:
-                running.stop()
-                query.stop_publishing()
+            process_all(UnitQuery(spark, topology, unit.name, folders))
             if unit.name == "read":
                 stream = folders.channels / "files" / "parse_and_distribute" / "analyse"
                 readings = spark.read.parquet(f"{stream}/batch-*").collect()

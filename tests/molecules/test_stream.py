@@ -21,6 +21,8 @@ from penstock.runs.assembly import load
 from penstock.spark.unit.folders import RunFolders
 from penstock.spark.unit.query import UnitQuery
 
+from ..spark_units.conftest import process_all
+
 pytestmark = pytest.mark.spark
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "molecules"
@@ -45,13 +47,7 @@ def test_histograms_and_distances_of_the_stream_are_those_of_numpy(spark: Any, t
             )
             publish(writing, [writing / "records.json"], len(part), streams, number)
     for unit in topology.units:
-        query = UnitQuery(spark, topology, unit.name, folders)
-        running = query.start()
-        try:
-            running.processAllAvailable()
-        finally:
-            running.stop()
-            query.stop_publishing()
+        process_all(UnitQuery(spark, topology, unit.name, folders))
     found = the_demo().compared(
         frames,
         sent,

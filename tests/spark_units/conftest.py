@@ -36,6 +36,16 @@ def one_operator(function="functions:double", **more):
     )
 
 
+def process_all(query):
+    """Take a unit through all that lies in its inputs, publish it, and end its query and publisher."""
+    running = query.start()
+    try:
+        running.processAllAvailable()
+    finally:
+        running.stop()
+        query.stop_publishing()
+
+
 def put(folder: Path, numbers, batch_id=0, unit="unit", source="numbers"):
     """Write records into a generated source's stream, as a feeder would."""
     target = folder / "sources" / source / unit
