@@ -9,6 +9,7 @@ partitions for the unit that reads them at its largest, and keep a record until 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -252,9 +253,9 @@ class KafkaChannel:
     def newest(self, spark: SparkSession, stream: Stream, most: int) -> DataFrame:
         """The last records of each partition, but for those that nobody could read."""
         end = self.reached(spark, stream.producer)
-        begin = {partition: max(0, last - -(-most // len(end))) for partition, last in end.items()}
         if not end:
             return spark.createDataFrame([], carried_schema(stream.schema, stream.producer))
+        begin = {partition: max(0, last - math.ceil(most / len(end))) for partition, last in end.items()}
         # What was deleted meanwhile is no loss: they are read for a look.
         records = self._between(spark, stream, begin, end, failOnDataLoss="false")
         return records.where(records[_MALFORMED].isNull()).drop(_MALFORMED)
