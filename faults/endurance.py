@@ -33,8 +33,8 @@ from penstock.topology.model import LoopSettings, Topology
 
 RATE_PER_S = 10.0
 """One record a tick of the feeder, each a file of its own: there is something new for every batch."""
-TRIGGER_S = (0.14, 2.0)
-"""Of the units: the first makes seven batches a second at the most, the second reads some of them at once."""
+TRIGGER_S = (0.1, 2.0)
+"""Of the units: the first makes ten batches a second at the most, the second reads some of them at once."""
 EVERY_S = 10.0
 FLAT = 1.25
 """Below this ratio a quantity counts as flat: Java's heap breathes by more than a tenth."""
