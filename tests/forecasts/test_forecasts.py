@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.forecasts.forecasters import AHEAD
-from penstock.forecasts.outlook import outlook_of
+from penstock.forecasts.outlook import TOGETHER, Asked, outlook_of, outlooks_of
 from penstock.forecasts.record import Load, LoadRecord, late_records
 from penstock.forecasts.season import DAY_S, season_of
 from penstock.monitoring.measurements import Measurement
@@ -332,3 +332,34 @@ def test_soon_after_a_fall_as_never_before_no_mean_is_believed():
     fallen, long_ago = outlook_of(a_load(rates), 2), outlook_of(a_load([*rates, *rates[:40]]), 2)
     assert fallen.forecaster == "the load stays"
     assert long_ago.forecaster.startswith("mean of the last")
+
+
+def test_loads_told_at_once_go_the_same_ways_as_told_one_by_one():
+    """Of all lengths, with and without a season, by shares and by amounts, with crowds and in steps."""
+    rng = np.random.default_rng(9)
+    day = season_of(np.arange(150.0, DAY_S, 300.0), 60.0 + 20.0 * np.sin(np.arange(288) / 288 * 2 * np.pi))
+    asked = []
+    for number in range(TOGETHER + 72):
+        length = (1, 25, 45, 150, 500, 800)[number % 6]
+        rates = (
+            60.0 * np.exp(rng.normal(0, 0.03, length)),
+            60.0 * np.exp(np.cumsum(rng.normal(0, 0.04, length))),
+            60.0 + rng.normal(0, 8, length),
+            np.repeat(60.0 * np.exp(rng.normal(0, 0.3, length // 5 + 1)), 5)[:length],
+        )[number // 6 % 4]
+        rates[length // 2 : length // 2 + 15] *= 1.0 + number % 3
+        rates[-1] *= 1.0 + 0.5 * (number % 7 == 0)
+        asked.append(Asked(a_load(rates), 1 + number % 5 % 2, day if number % 5 > 2 else None))
+    together = outlooks_of(asked)
+    forecasters = {one.forecaster for one in together}
+    assert len(forecasters) > 5, forecasters
+    assert sum(one.unheard for one in together) > 5
+    for one, found in zip(asked, together, strict=True):
+        alone = outlook_of(*one)
+        assert (found.forecaster, found.known, found.unheard) == (
+            alone.forecaster,
+            alone.known,
+            alone.unheard,
+        )
+        np.testing.assert_allclose(found.ways_per_s, alone.ways_per_s, rtol=1e-9)
+        np.testing.assert_allclose(found.peaks_per_s, alone.peaks_per_s, rtol=1e-9)

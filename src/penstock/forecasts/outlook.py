@@ -13,16 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.forecasts.forecasters import AHEAD, DISTANCES, ENOUGH, NEAR, Line, Usual, lines_of
+from penstock.forecasts.comparison import (
+    CAREFUL_STEP,
+    EPISODE,
+    QUANTILES,
+    best_of,
+    moves_as_never_before,
+    moves_by_amounts,
+)
+from penstock.forecasts.forecasters import AHEAD, DISTANCES, ENOUGH, NEAR, Floats, Ints, Line, Usual, lines_of
 from penstock.forecasts.record import Load
-from penstock.forecasts.season import Season
+from penstock.forecasts.season import Season, usual_over
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
 
 MEMORY = 720
@@ -38,37 +45,20 @@ LEVELS: Floats = (_EDGES[1:] + _EDGES[:-1]) / 2
 """The quantile each way keeps, at every distance."""
 _LEVELS: tuple[float, ...] = tuple(LEVELS.tolist())
 NORMAL: Floats = np.array([NormalDist().inv_cdf(float(level)) for level in LEVELS])
-QUANTILES = (0.5, 0.9, 0.98)
-"""The quantiles forecasters are compared by."""
-SHARES: Floats = np.array(QUANTILES)
-BETTER = 0.97
-"""Another forecaster is used only where its loss is below this share of the simplest one's."""
-CAREFUL_STEP = 0.04
-"""How far the logarithm of a load is taken to move in one bin before anything is known of it."""
 BEYOND = 1.25
 """No way is higher than so many times the highest load of the record."""
 BROKEN = 1.02
 """A bound is broken by a load of more than so many times it."""
 NEAR_HIGHEST = 0.85
 """A load of at least this share of its highest so far is near it."""
-EPISODE = 15
-"""Errors within so many bins of the worst one belong to the same episode."""
 RECENT_EPISODE = 30
 """An episode that is over for so many bins may be forgiven."""
 LONG = 60
 """Bins that must be known before an episode is called the only one, or the highest load high."""
-
-
 FAR = AHEAD.index(30)
 """The distance by which the forecaster for what is not near is chosen."""
-UNHEARD = 2.0
-"""A load that rises by more than so many times its usual largest step does what it never did before."""
-UNHEARD_TIMES = 4
-"""Its usual largest step is the one that only so many episodes reached."""
-LAGS = 9
-"""Bins over which the longest mean lags behind a load."""
-UNHEARD_BINS = 5
-"""Bins that are not looked at for it: they may be the beginning of what never was before."""
+TOGETHER = 128
+"""So many loads are told at once: each takes 120 KiB while it is worked on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,180 +98,182 @@ class Outlook:
         return float(ways[at - 1] + part * (ways[at] - ways[at - 1]))
 
 
+class Asked(NamedTuple):
+    """A load of which an outlook is wanted."""
+
+    load: Load
+    """With at least one bin."""
+    lead_bins: int
+    """Bins until a decision works."""
+    season: Season | None = None
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Loads that are alike in this are told together."""
+        length, season = min(len(self.load), MEMORY), self.season
+        if season is None:
+            return length, self.control
+        return length, self.control, self.load.end_s, self.load.bin_s, season.period_s, len(season.level)
+
+    @property
+    def control(self) -> int:
+        """The place of the lead time in `AHEAD`."""
+        return min(max(1, self.lead_bins), NEAR) - 1
+
+
 def outlook_of(load: Load, lead_bins: int, season: Season | None = None) -> Outlook:
     """The ways a load may go from its newest bin on; needs at least one bin."""
-    rate, newest = load.rate_per_s[-MEMORY:], load.newest_per_s[-MEMORY:]
-    floor = max(1e-9, 0.01 * float(rate.mean()))
-    control = min(max(1, lead_bins), NEAR) - 1
-    by_share = not _moves_by_amounts(rate, newest, AHEAD[control], floor)
+    return outlooks_of([Asked(load, lead_bins, season)])[0]
+
+
+def outlooks_of(asked: Sequence[Asked]) -> list[Outlook]:
+    """The ways each of some loads may go; those that are alike are told at once: in less time."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(asked):
+        alike.setdefault(one.kind, []).append(place)
+    found: dict[int, Outlook] = {}
+    for places in alike.values():
+        for first in range(0, len(places), TOGETHER):
+            some = places[first : first + TOGETHER]
+            found.update(zip(some, _told([asked[place] for place in some]), strict=True))
+    return [found[place] for place in range(len(asked))]
+
+
+def _told(asked: Sequence[Asked]) -> list[Outlook]:
+    """The outlooks of loads of one kind."""
+    rate = np.array([one.load.rate_per_s[-MEMORY:] for one in asked])
+    newest = np.array([one.load.newest_per_s[-MEMORY:] for one in asked])
+    floor = np.maximum(1e-9, 0.01 * rate.mean(axis=1, keepdims=True))
+    by_amounts = moves_by_amounts(rate, newest, AHEAD[asked[0].control], floor)
+    if by_amounts.all() or not by_amounts.any():
+        return _moving(asked, rate, newest, floor, by_share=not by_amounts[0])
+    found: dict[int, Outlook] = {}
+    for by_share in (True, False):
+        rows = np.flatnonzero(by_amounts != by_share)
+        some = [asked[row] for row in rows.tolist()]
+        told = _moving(some, rate[rows], newest[rows], floor[rows], by_share=by_share)
+        found.update(zip(rows.tolist(), told, strict=True))
+    return [found[row] for row in range(len(asked))]
+
+
+def _moving(
+    asked: Sequence[Asked], rate: Floats, newest: Floats, floor: Floats, *, by_share: bool
+) -> list[Outlook]:
+    """The outlooks of loads that all move by shares of themselves, or all by amounts."""
+    control = asked[0].control
     actual, last = np.maximum(rate, floor), np.maximum(newest, floor)
     if by_share:
         actual, last = np.log(actual), np.log(last)
+    seasons = [one.season for one in asked if one.season is not None]
     usually: list[Usual] = []
-    if season is not None:
-        levels = season.over(load.end_s, load.bin_s, len(actual), AHEAD[-1])
+    if seasons:
+        levels = usual_over(seasons, asked[0].load.end_s, asked[0].load.bin_s, actual.shape[1], AHEAD[-1])
         usually = [Usual(level, None if by_share else last) for level in levels]
     lines = lines_of(actual, last, usually)
-    lately, unheard = _lately(lines, last)
-    best = lately or _best(lines, actual, control, stride=2)
+    rises, settles = moves_as_never_before(last)
+    best = best_of(lines, actual, control, stride=2)
+    if len(lines) > 1:
+        best[settles] = 0
+        best[rises] = next(number for number, line in enumerate(lines) if line.slope is not None)
     # What is best for the next minutes need not be so for the next hour: a day is seen from afar.
-    later = _best(lines, actual, FAR, stride=3) if len(actual) > 2 * AHEAD[FAR] else best
-    step = CAREFUL_STEP if by_share else CAREFUL_STEP * float(last[-1])
-    found = _ways(best, later, actual, step)
+    later = best_of(lines, actual, FAR, stride=3) if actual.shape[1] > 2 * AHEAD[FAR] else best
+    step = np.full(len(asked), CAREFUL_STEP) if by_share else CAREFUL_STEP * last[:, -1]
+    found = _ways(lines, best, later, actual, step)
     if by_share:
         np.exp(found, out=found)
     # Shares seen at a low load would make a high one grow without end.
-    highest = max(float(load.rate_per_s.max()), float(newest[-1]))
-    highest *= _beyond(rate, float(newest[-1]), floor, AHEAD[control])
-    np.maximum(np.minimum(found, highest, out=found), floor, out=found)
-    return Outlook(load.bin_s, found[0], found[1], best.name, max(0, len(actual) - 1), unheard)
+    ever = np.array([one.load.rate_per_s.max() for one in asked])
+    highest = np.maximum(ever, newest[:, -1]) * _beyond(rate, newest[:, -1], floor, AHEAD[control])
+    np.minimum(found, highest[:, None, None, None], out=found)
+    np.maximum(found, floor[:, :, None, None], out=found)
+    known = max(0, actual.shape[1] - 1)
+    return [
+        Outlook(one.load.bin_s, ways[0], ways[1], lines[number].name, known, unheard)
+        for one, ways, number, unheard in zip(asked, found, best.tolist(), rises.tolist(), strict=True)
+    ]
 
 
-def _beyond(rate: Floats, newest: float, floor: float, lead: int) -> float:
-    """How far a load that is near its highest goes beyond it: not at all where something bounds it.
+def _beyond(rate: Floats, newest: Floats, floor: Floats, lead: int) -> Floats:
+    """How far each load that is near its highest goes beyond it: not at all where something bounds it.
 
     A bound that was broken of late is none, nor is the highest of a short record: a load may rise from there
     as far as it ever did within a lead time.
     """
-    if len(rate) < LONG:
-        risen = max(
-            (float((rate[n:] - rate[:-n]).max()) for n in range(1, min(lead + 1, len(rate)))), default=0.0
-        )
-        return max(BEYOND, 1.0 + risen / max(float(rate.max()), newest, floor))
-    soon, last = NEAR // 2, len(rate) - NEAR // 2
+    units, length = rate.shape
+    if length < LONG:
+        risen = np.zeros(units)
+        for bins in range(1, min(lead + 1, length)):
+            np.maximum(risen, (rate[:, bins:] - rate[:, :-bins]).max(axis=1), out=risen)
+        highest = np.maximum(np.maximum(rate.max(axis=1), newest), floor[:, 0])
+        return np.asarray(np.maximum(BEYOND, 1.0 + risen / highest))
+    soon, last = NEAR // 2, length - NEAR // 2
+    free = np.full(units, BEYOND)
     if last - 2 * ENOUGH < ENOUGH:
-        return BEYOND
-    highest = np.maximum(np.maximum.accumulate(rate), floor)[2 * ENOUGH : last]
-    near = rate[2 * ENOUGH : last] >= NEAR_HIGHEST * highest
-    if np.count_nonzero(near) < ENOUGH:
-        return BEYOND
-    followed = rate[2 * ENOUGH + 1 : last + 1]
+        return free
+    looked_at = slice(2 * ENOUGH, last)
+    highest = np.maximum(np.maximum.accumulate(rate, axis=1), floor)[:, looked_at]
+    near = rate[:, looked_at] >= NEAR_HIGHEST * highest
+    times = np.count_nonzero(near, axis=1)
+    if (times < ENOUGH).all():
+        return free
+    followed = rate[:, 2 * ENOUGH + 1 : last + 1]
     for ahead in range(2, soon + 1):
-        followed = np.maximum(followed, rate[2 * ENOUGH + ahead : last + ahead])
-    shares = (followed / highest)[near].astype(np.float32)
-    shares.sort()
-    beyond = shares[int(QUANTILES[-1] * (len(shares) - 1))]
-    found = min(BEYOND, max(1.0, float(beyond)))
-    before, lately = float(rate[:-RECENT_EPISODE].max()), max(newest, float(rate[-RECENT_EPISODE:].max()))
-    return BEYOND if lately > BROKEN * found * before else found
+        followed = np.maximum(followed, rate[:, 2 * ENOUGH + ahead : last + ahead])
+    shares = np.where(near, followed / highest, np.inf).astype(np.float32)
+    shares.sort(axis=1)
+    place = (QUANTILES[-1] * np.maximum(times - 1, 0)).astype(np.int64)
+    beyond = shares[np.arange(units), place].astype(np.float64)
+    found = np.minimum(BEYOND, np.maximum(1.0, beyond))
+    before = rate[:, :-RECENT_EPISODE].max(axis=1)
+    lately = np.maximum(newest, rate[:, -RECENT_EPISODE:].max(axis=1))
+    return np.where((times < ENOUGH) | (lately > BROKEN * found * before), free, found)
 
 
-def _moves_by_amounts(rate: Floats, newest: Floats, ahead: int, floor: float) -> bool:
-    """Whether a load moves by amounts rather than by shares of itself: what told its quantiles better."""
-    if len(rate) < 2 * ENOUGH:
-        return False
-    # Every other bin tells it as well, in half the time.
-    before, after = np.maximum(newest[:-ahead:2], floor), np.maximum(rate[ahead::2], floor)
-    shares, amounts = (after / before).astype(np.float32), (after - before).astype(np.float32)
-    shares.sort()
-    amounts.sort()
-    losses = [0.0, 0.0]
-    for level in QUANTILES[1:]:
-        place = int(level * (len(after) - 1))
-        for number, told in enumerate((before * shares[place], before + amounts[place])):
-            losses[number] += _pinball(after - told, level)
-    return losses[1] < BETTER * losses[0]
-
-
-def _pinball(above: Floats, level: float) -> float:
-    """The mean pinball loss of a quantile, from how far what came was above it, for each level alike."""
-    # max(level · a, (level − 1) · a) = level · a + max(−a, 0)
-    short = float(np.minimum(above, 0.0).sum())
-    return (level * float(above.sum()) - short) / len(above) / (1.0 - level)
-
-
-def _lately(lines: Sequence[Line], last: Floats) -> tuple[Line | None, bool]:
-    """The line to use while or soon after a load moves as it never did before, and whether it rises so.
-
-    Which forecaster was best before says nothing then. Crowds do not stop at once; what was a crowd or a fall
-    stays where it is, and a mean lags behind it.
-    """
-    if len(last) < 2 * ENOUGH:
-        return None, False
-    steps = last[1:] - last[:-1]
-    if steps[-1] > _unheard(steps[:-UNHEARD_BINS]):
-        return next(line for line in lines if line.slope is not None), True
-    sizes = np.abs(steps)
-    return (lines[0] if sizes[-LAGS:].max() > _unheard(sizes[:-LAGS]) else None), False
-
-
-def _unheard(steps: Floats) -> float:
-    """The step that is more than a load ever took, by those it took before.
-
-    Steps of one episode are one: a crowd that came once took more than one bin to rise.
-    """
-    whole = len(steps) // EPISODE * EPISODE
-    largest = steps[len(steps) - whole :].reshape(-1, EPISODE).max(axis=1)
-    times = min(UNHEARD_TIMES, len(largest))
-    return UNHEARD * max(float(np.partition(largest, -times)[-times]), CAREFUL_STEP / 2)
-
-
-def _best(lines: Sequence[Line], actual: Floats, control: int, stride: int) -> Line:
-    """The forecaster of the least loss at a distance, from every so many bins."""
-    if len(lines) == 1:
-        return lines[0]
-    ahead = AHEAD[control]
-    ends = actual[ahead::stride]
-    errors = np.empty((len(lines), len(ends)), dtype=np.float32)
-    for number, line in enumerate(lines):
-        told = line.before_the_last(ahead, control, stride)
-        np.subtract(ends, told, out=errors[number], casting="same_kind")
-    losses = _losses(errors)
-    best = int(np.argmin(losses))
-    return lines[best] if losses[best] < BETTER * losses[0] else lines[0]
-
-
-def _losses(errors: Singles) -> Floats:
-    """The pinball losses of the quantiles of forecasters' errors, which are rows, the simplest one's first.
-
-    What hardly ever came does not tell who is right as a rule; while it comes, the load is taken to go on.
-    """
-    errors.sort(axis=1)
-    count = errors.shape[1]
-    places = (SHARES * (count - 1)).astype(np.int64)
-    np.minimum(errors, errors[0, places[-1]], out=errors)
-    begins = np.minimum(places + 1, count - 1)
-    running = np.add.reduceat(errors, [0, *begins.tolist()], axis=1).cumsum(axis=1, dtype=np.float64)
-    told = errors.take(places, axis=1).astype(np.float64)
-    # What is below a quantile, of errors in their order, is a sum up to its place.
-    short = running[:, :-1] - (places + 1) * told
-    return np.asarray((SHARES * (running[:, -1:] - count * told) - short) / count @ (1.0 / (1.0 - SHARES)))
-
-
-def _ways(near: Line, far: Line, actual: Floats, careful_step: float) -> Floats:
-    """The forecast from now on plus quantiles of past errors, a row for each of `LEVELS`; then for peaks.
+def _ways(lines: Sequence[Line], near: Ints, far: Ints, actual: Floats, careful_step: Floats) -> Floats:
+    """The forecasts from now on plus quantiles of past errors, a row for each of `LEVELS`; then for peaks.
 
     A peak is the highest load up to a distance: over noise it is exceeded sooner than the load at any one.
     """
-    count = len(actual)
+    units, count = actual.shape
     trust = min(1.0, count / ENOUGH)
     known = _known_columns(count)
-    found = np.zeros((2, len(LEVELS), len(AHEAD)))
+    found = np.zeros((units, 2, len(LEVELS), len(AHEAD)))
     if trust < 1.0:
         # Careful where few movements are known: a load of which nothing is known may well jump.
-        found[0] = careful_step * np.sqrt(DISTANCES) * NORMAL[:, None]
-        found[1] = np.abs(found[0])
+        found[:, 0] = careful_step[:, None, None] * np.sqrt(DISTANCES) * NORMAL[:, None]
+        found[:, 1] = np.abs(found[:, 0])
     # The next bins from every one of the past, what is farther from every third: it is smoother.
-    for line, columns, stride in (
+    for chosen, columns, stride in (
         (near, np.arange(min(NEAR, known)), 1),
         (far, np.arange(NEAR, max(NEAR, known)), 3),
     ):
         if columns.size:
-            part = found[:, :, columns[0] : columns[-1] + 1]
-            errors = _errors(line, actual, columns, stride)
+            part = found[:, :, :, columns[0] : columns[-1] + 1]
+            errors = _errors(lines, chosen, actual, columns, stride)
             part[...] = errors if trust == 1.0 else (1.0 - trust) * part + trust * errors
     for column in range(known, len(AHEAD)):
         if column > 0:
             # Not seen so far ahead yet: what was seen at the distance before, spread as a random walk is.
             farther = np.sqrt(AHEAD[column] / AHEAD[column - 1])
-            found[:, :, column] *= 1.0 - trust
-            found[:, :, column] += trust * farther * found[:, :, column - 1]
+            found[:, :, :, column] *= 1.0 - trust
+            found[:, :, :, column] += trust * farther * found[:, :, :, column - 1]
     newest = np.array([count - 1])
-    found[:, :, :NEAR] += near.at(newest, np.arange(NEAR))
-    found[:, :, NEAR:] += far.at(newest, np.arange(NEAR, len(AHEAD)))
+    for chosen, columns in ((near, np.arange(NEAR)), (far, np.arange(NEAR, len(AHEAD)))):
+        found[:, :, :, columns] += _by_chosen(lines, chosen, newest, columns).swapaxes(1, 2)[:, None]
     # A peak so far is one later on, whoever told it.
-    np.maximum.accumulate(found[1], axis=1, out=found[1])
+    np.maximum.accumulate(found[:, 1], axis=2, out=found[:, 1])
     return found
+
+
+def _by_chosen(lines: Sequence[Line], chosen: Ints, bins: Ints, columns: Ints) -> Floats:
+    """What the forecaster that was chosen for each load tells from some bins at some distances."""
+    if (chosen == chosen[0]).all():
+        return np.asarray(lines[chosen[0]].at(bins, columns))
+    told = np.empty((len(chosen), len(columns), len(bins)))
+    for number in sorted(set(chosen.tolist())):
+        rows = np.flatnonzero(chosen == number)
+        told[rows] = lines[number].of(rows).at(bins, columns)
+    return told
 
 
 def _forgiven(errors: Singles, bins: Ints, distances: Ints, count: int) -> Singles | None:
@@ -292,7 +284,7 @@ def _forgiven(errors: Singles, bins: Ints, distances: Ints, count: int) -> Singl
     """
     if count < LONG:
         return None
-    worst = bins[errors.argmax(axis=2)]
+    worst = bins[errors.argmax(axis=-1)]
     over = worst + distances < count - RECENT_EPISODE
     if not over.any():
         return None
@@ -302,7 +294,7 @@ def _forgiven(errors: Singles, bins: Ints, distances: Ints, count: int) -> Singl
     for row, begin, end in zip(others, begins, ends, strict=True):
         row[begin:end] = -np.inf
     highest = others.max(axis=1).reshape(over.shape)
-    return np.where(over & np.isfinite(highest), highest, np.float32(np.inf))[:, :, None]
+    return np.where(over & np.isfinite(highest), highest, np.float32(np.inf))[..., None]
 
 
 @lru_cache(maxsize=64)
@@ -322,29 +314,29 @@ def _past(count: int, farthest: int, stride: int) -> tuple[Ints, Ints]:
     return bins, bins + np.arange(1, farthest + 1)[:, None]
 
 
-def _errors(line: Line, actual: Floats, columns: Ints, stride: int) -> Floats:
-    """Quantiles of past errors at some distances: of the load there, and of its peak on the way."""
+def _errors(lines: Sequence[Line], chosen: Ints, actual: Floats, columns: Ints, stride: int) -> Floats:
+    """Quantiles of past errors at some distances: of each load there, and of its peak on the way."""
     distances = DISTANCES[columns]
-    bins, there = _past(len(actual), int(distances[-1]), stride)
+    bins, there = _past(actual.shape[1], int(distances[-1]), stride)
     # Numbers of 32 bits are exact enough, and are sorted in an eighth of the time.
-    followed = actual.astype(np.float32).take(there)
-    errors = np.empty((2, len(columns), len(bins)), dtype=np.float32)
-    errors[0] = followed[distances - 1]
+    followed = actual.astype(np.float32).take(there, axis=1)
+    errors = np.empty((len(actual), 2, len(columns), len(bins)), dtype=np.float32)
+    errors[:, 0] = followed[:, distances - 1]
     seen = 0
     for column, distance in enumerate(distances.tolist()):
-        peak = errors[1, column]
-        np.maximum.reduce(followed[seen:distance], axis=0, out=peak)
+        peak = errors[:, 1, column]
+        np.maximum.reduce(followed[:, seen:distance], axis=1, out=peak)
         if column:
-            np.maximum(peak, errors[1, column - 1], out=peak)
+            np.maximum(peak, errors[:, 1, column - 1], out=peak)
         seen = distance
-    errors -= line.at(bins, columns[:, None])
-    highest = _forgiven(errors, bins, distances, len(actual))
-    errors.sort(axis=2)
+    errors -= _by_chosen(lines, chosen, bins, columns)[:, None]
+    highest = _forgiven(errors, bins, distances, actual.shape[1])
+    errors.sort(axis=-1)
     place = LEVELS * (len(bins) - 1)
     low = place.astype(np.int64)
-    below = errors.take(low, axis=2)
-    above = errors.take(np.minimum(low + 1, len(bins) - 1), axis=2)
+    below = errors.take(low, axis=-1)
+    above = errors.take(np.minimum(low + 1, len(bins) - 1), axis=-1)
     if highest is not None:
         np.minimum(below, highest, out=below)
         np.minimum(above, highest, out=above)
-    return np.asarray((below + (above - below) * (place - low)).swapaxes(1, 2))
+    return np.asarray((below + (above - below) * (place - low)).swapaxes(2, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,17 +35,23 @@ class Season:
         """The length of one step."""
         return self.period_s / len(self.level)
 
-    def over(self, end_s: float, bin_s: float, before: int, after: int) -> tuple[Floats, Floats]:
-        """The usual logarithm in so many bins before an instant and after it; then the calm one."""
-        steps = len(self.level)
-        places = (end_s + bin_s * (np.arange(-before, after) + 0.5)) / self.step_s - 0.5
-        floors = np.floor(places)
-        share, here = places - floors, floors.astype(np.int64) % steps
-        there = (here + 1) % steps
-        return (
-            self.level[here] + share * (self.level[there] - self.level[here]),
-            self.calm[here] + share * (self.calm[there] - self.calm[here]),
-        )
+
+def usual_over(
+    seasons: Sequence[Season], end_s: float, bin_s: float, before: int, after: int
+) -> tuple[Floats, Floats]:
+    """The usual logarithms in so many bins before an instant and after it, by season; then the calm ones.
+
+    All have one period and as many steps.
+    """
+    first = seasons[0]
+    steps = len(first.level)
+    places = (end_s + bin_s * (np.arange(-before, after) + 0.5)) / first.step_s - 0.5
+    floors = np.floor(places)
+    share, here = places - floors, floors.astype(np.int64) % steps
+    levels = np.array([[season.level for season in seasons], [season.calm for season in seasons]])
+    now = levels[:, :, here]
+    found = now + share * (levels[:, :, (here + 1) % steps] - now)
+    return found[0], found[1]
 
 
 def season_of(times_s: Floats, rates_per_s: Floats, *, step_s: float = 300.0) -> Season | None:

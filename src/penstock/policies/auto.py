@@ -21,7 +21,7 @@ from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.forecasters import AHEAD, NEAR
-from penstock.forecasts.outlook import WEIGHTS, Outlook, outlook_of
+from penstock.forecasts.outlook import WEIGHTS, Asked, Outlook, outlooks_of
 from penstock.forecasts.record import Load
 from penstock.infrastructure.placement import flavour_to_lease
 from penstock.monitoring.measurements import Signal
@@ -88,26 +88,28 @@ class Auto:
     def decide(self, view: View) -> tuple[Action, ...]:
         """Bring every unit to the number of instances that costs least."""
         plan = Plan(view)
-        loads = _demands(view)
+        loads, outlooks = _demands(view), _outlooks(view)
         surplus: dict[str, int] = {}
         reasons: dict[str, str] = {}
         moved = moves_of(view, view.interval_s)
         shared = _shared_hosts(view)
         for unit in view.units:
-            self._decide(plan, unit, loads.get(unit), moved.get(unit, 0), shared, surplus, reasons)
+            self._decide(
+                plan, unit, loads.get(unit), outlooks.get(unit), moved.get(unit, 0), shared, surplus, reasons
+            )
         give_back(plan, surplus, reasons)
         return plan.actions
 
     def _decide(
-        self, plan: Plan, unit: str, demand: Demand | None, moved: int, shared: set[str],
-        surplus: dict[str, int], reasons: dict[str, str],
+        self, plan: Plan, unit: str, demand: Demand | None, outlook: Outlook | None, moved: int,
+        shared: set[str], surplus: dict[str, int], reasons: dict[str, str],
     ) -> None:  # fmt: skip
         view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
         count, least = plan.count(unit), max(1, bounds.min_instances)
         if count < least:
             _start(plan, unit, least, f"up: {counted(count, 'instance')} of at least {least}")
             return
-        seen = _seen(plan, unit, demand, self.keep, moved)
+        seen = _seen(plan, unit, demand, outlook, self.keep, moved)
         if isinstance(seen, str):
             plan.hold(unit, seen)
             return
@@ -268,17 +270,28 @@ def _instead(choice: Choice, prices: Prices, more: Sequence[Tried] = ()) -> str:
     return made + INSTEAD + ", ".join(alternatives)
 
 
-def _seen(plan: Plan, unit: str, demand: Demand | None, keep: float, moved: int) -> _Seen | str:
+def _outlooks(view: View) -> Mapping[str, Outlook]:
+    """How the load of each unit may go, where anything of it is known: all of them at once."""
+    asked = {
+        unit: Asked(load, math.ceil(view.lead_time_s(unit) / load.bin_s + 0.5), view.seasons.get(unit))
+        for unit in view.units
+        if (load := view.loads.get(unit)) is not None and len(load)
+    }
+    return dict(zip(asked, outlooks_of(list(asked.values())), strict=True))
+
+
+def _seen(
+    plan: Plan, unit: str, demand: Demand | None, outlook: Outlook | None, keep: float, moved: int
+) -> _Seen | str:
     view = plan.view
     load, signal = view.loads.get(unit), view.latest(unit)
-    if load is None or signal is None or len(load) < 1 or demand is None:
+    if load is None or signal is None or outlook is None or demand is None:
         return "load not known yet"
     ability = _ability(view, unit)
     if ability is None:
         return "processing rate not known yet"
     lead_s = view.lead_time_s(unit)
     lead_bins = lead_s / load.bin_s
-    outlook = outlook_of(load, math.ceil(lead_bins + 0.5), view.seasons.get(unit))
     # A predecessor that holds something back, or works something off, will send more than it does now.
     arriving = max(signal.measurement.arrival_rate_per_s, 1e-9)
     held_back = max(1.0, min(10.0, demand.incoming_per_s / arriving))

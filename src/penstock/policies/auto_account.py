@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.forecasts.outlook import EPISODE
+from penstock.forecasts.comparison import EPISODE
 from penstock.forecasts.record import Load
 
 REMEMBERED_S = 86400.0
