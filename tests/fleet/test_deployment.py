@@ -106,6 +106,24 @@ def test_the_first_site_with_a_host_gives_its_cheapest_core(leased, found) -> No
     assert (answer if isinstance(answer, str) else (answer[0].name, answer[1].name)) == found
 
 
+@pytest.mark.parametrize(
+    ("wanted", "flavour"),
+    [(None, "large"), (1, "small"), (6, "small"), (7, "large"), (8, "large"), (16, "large"), (17, "small")],
+)
+def test_the_flavour_is_the_one_that_holds_what_is_wanted_for_the_least_money(wanted, flavour) -> None:
+    """Large hosts are cheaper a core: 0.95 for eight, where small ones take 0.25 for two."""
+    site = a_site(
+        flavours=[
+            a_flavour("small", price="0.25", cores=2, memory_mib=2048),
+            a_flavour("large", price="0.95", cores=8, memory_mib=8192),
+        ]
+    )
+    found = flavour_to_lease(a_topology(sites=[site]), "a", {}, wanted=wanted)
+    assert not isinstance(found, str)
+    # Seventeen: the odd one on a small host first, and then sixteen fill two large ones.
+    assert found[1].name == flavour
+
+
 def test_a_flavour_too_small_for_the_unit_is_told() -> None:
     topology = a_topology(sites=[a_site(flavours=[a_flavour(memory_mib=512)])])
     assert flavour_to_lease(topology, "a", {}) == "no flavour of site c holds 1 cores and 1024 MiB"

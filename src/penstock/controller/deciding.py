@@ -42,7 +42,8 @@ def housekeeping(view: View) -> tuple[Action, ...]:
         least = max(1, unit.min_instances, first)
         while plan.count(unit.name) < min(least, unit.max_instances):
             count = plan.count(unit.name)
-            if not plan.start(unit.name, f"{counted(count, 'instance')}, {least} needed at least"):
+            reason = f"{counted(count, 'instance')}, {least} needed at least"
+            if not plan.start(unit.name, reason, wanted=least - count):
                 break
     return plan.actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -34,11 +35,14 @@ def flavour_to_lease(
     unit: str,
     leased: Mapping[str, Mapping[str, int]],
     withheld: Mapping[tuple[str, str], str] | None = None,
+    wanted: int | None = None,
 ) -> tuple[Site, HostFlavour] | str:
     """The site and flavour to lease for an instance of a unit: first allowed site, least price a core.
 
-    `leased` counts the living hosts by site and flavour; `withheld` are flavours that cannot be had now, with
-    the reason. Where nothing can be leased, the answer is the reason in words.
+    Where so many instances are `wanted`, it is the flavour that holds them for the least money: a large host
+    is the cheaper a core, but not for one instance. `leased` counts the living hosts by site and flavour;
+    `withheld` are flavours that cannot be had now, with the reason. Where nothing can be leased, the answer
+    is the reason in words.
     """
     cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
     obstacles: list[str] = []
@@ -56,10 +60,22 @@ def flavour_to_lease(
                 obstacles += sorted(reasons)
                 continue
         if free:
-            return site, min(free, key=lambda flavour: float(flavour.price_per_btu) / flavour.cores)
+            return site, min(free, key=lambda flavour: _price(flavour, cores, memory_mib, wanted))
         obstacles.append(
             f"site {site.name} has no more hosts of a fitting flavour"
             if fitting
             else f"no flavour of site {site.name} holds {cores:g} cores and {memory_mib} MiB"
         )
     return "; ".join(obstacles)
+
+
+def held(flavour: HostFlavour, cores: float, memory_mib: int) -> int:
+    """How many instances of these needs an empty host of a flavour holds."""
+    return int(min(flavour.cores / cores + 1e-9, flavour.memory_mib / max(memory_mib, 1)))
+
+
+def _price(flavour: HostFlavour, cores: float, memory_mib: int, wanted: int | None) -> tuple[float, float]:
+    """What the wanted instances cost on hosts of a flavour, where that is asked; then the price a core."""
+    price = float(flavour.price_per_btu)
+    hosts = math.ceil(wanted / held(flavour, cores, memory_mib)) if wanted else 0
+    return hosts * price, price / flavour.cores

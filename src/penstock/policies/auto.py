@@ -23,7 +23,7 @@ from penstock.fleet.deployment import InstanceState
 from penstock.forecasts.forecasters import AHEAD, NEAR
 from penstock.forecasts.outlook import WEIGHTS, Asked, Outlook, outlooks_of
 from penstock.forecasts.record import Load
-from penstock.infrastructure.placement import flavour_to_lease
+from penstock.infrastructure.placement import flavour_to_lease, held
 from penstock.monitoring.measurements import Signal
 from penstock.policies.auto_account import (
     COLD_BINS,
@@ -107,7 +107,7 @@ class Auto:
         view, bounds = plan.view, plan.view.topology.unit_by_name[unit]
         count, least = plan.count(unit), max(1, bounds.min_instances)
         if count < least:
-            _start(plan, unit, least, f"up: {counted(count, 'instance')} of at least {least}")
+            plan.grow(unit, least, f"up: {counted(count, 'instance')} of at least {least}")
             return
         seen = _seen(plan, unit, demand, outlook, self.keep, moved)
         if isinstance(seen, str):
@@ -128,7 +128,7 @@ class Auto:
         far = seen.outlook.ways_per_s
         up = more_instances(seen.future, seen.ability, prices, count, most, times_s, far, view.interval_s)
         if up.count > count:
-            _start(plan, unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
+            plan.grow(unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
             return
         newest_s = max(i.requested_s for i in plan.instances(unit))
         if seen.settled_s > view.now_s - newest_s:
@@ -159,12 +159,12 @@ class Auto:
 
     def _prices(self, plan: Plan, unit: str, seen: _Seen) -> Prices | None:
         topology = plan.view.topology
-        found = flavour_to_lease(topology, unit, {})
+        found = flavour_to_lease(topology, unit, {}, wanted=1)
         if isinstance(found, str):
             return None
         site, flavour = found
         cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
-        per_host = max(1, int(min(flavour.cores / cores + 1e-9, flavour.memory_mib / max(memory_mib, 1))))
+        per_host = max(1, held(flavour, cores, memory_mib))
         host_per_s = float(site.price_per_step(flavour)) / site.step_s
         room = sum(
             int(min(r.cores / cores + 1e-9, r.memory_mib / max(memory_mib, 1)))
@@ -408,11 +408,6 @@ def _shared_hosts(view: View) -> set[str]:
 
 def _mean(values: list[float], otherwise: float) -> float:
     return math.fsum(values) / len(values) if values else otherwise
-
-
-def _start(plan: Plan, unit: str, wanted: int, reason: str) -> None:
-    while plan.count(unit) < wanted and plan.start(unit, reason):
-        pass
 
 
 def _stop(plan: Plan, unit: str, number: int, reason: str) -> None:

@@ -32,8 +32,7 @@ class Fixed:
             reason = f"fixed: {counted(count, 'instance')}, {wanted} wanted"
             if count == wanted:
                 plan.hold(name, reason)
-            while plan.count(name) < wanted and plan.start(name, reason):
-                pass
+            plan.grow(name, wanted, reason)
             while plan.count(name) > wanted and plan.stop(plan.instances(name)[-1], reason):
                 pass
         plan.release_empty_hosts()

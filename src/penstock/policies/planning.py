@@ -120,9 +120,11 @@ class Plan:
         choose: HostChooser = most_filled,
         exclude: Collection[str] = (),
         may_lease: bool = True,
+        wanted: int | None = None,
     ) -> bool:
         """Start one instance on the chosen host with room, else on a newly leased one.
 
+        Where so many are `wanted` in all, the host is of the flavour that holds them for the least money.
         False, with a recorded hold, where the unit is at its bound or no host can be had.
         """
         bound = self.view.topology.unit_by_name[unit].max_instances
@@ -135,11 +137,16 @@ class Plan:
         candidates = self.candidates(unit, exclude)
         host = choose(self, unit, candidates) if candidates else None
         if host is None and may_lease:
-            host = self.lease(unit, reason)
+            host = self.lease(unit, reason, wanted)
         if host is None:
             return False
         self.start_on(unit, host, reason)
         return True
+
+    def grow(self, unit: str, wanted: int, reason: str) -> None:
+        """Start instances until there are so many, or no host can be had for one."""
+        while (more := wanted - self.count(unit)) > 0 and self.start(unit, reason, wanted=more):
+            pass
 
     def start_on(self, unit: str, host: str | None, reason: str, slots: int | None = None) -> str:
         """Start one instance on this very host, of so many slots where given; its name."""
@@ -184,9 +191,9 @@ class Plan:
         self._actions.append(MigrateInstance(instance.id, replacement.id, unit, to_host, reason, grown))
         return replacement.id
 
-    def lease(self, unit: str, reason: str) -> str | None:
+    def lease(self, unit: str, reason: str, wanted: int | None = None) -> str | None:
         """Lease a host for a unit; its name, or None with a recorded hold where no site has one to give."""
-        found = flavour_to_lease(self.view.topology, unit, self._leased, self.view.withheld)
+        found = flavour_to_lease(self.view.topology, unit, self._leased, self.view.withheld, wanted)
         if isinstance(found, str):
             self.hold(unit, f"{reason}; but {NO_HOST}: {found}")
             return None

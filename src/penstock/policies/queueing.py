@@ -113,8 +113,7 @@ class Queueing:
         reason += self._cannot(now, service_s, service_cv, found.slots, found.max_instances, budget_s)
         reason += self._missed(view, unit)
         if wanted > count:
-            while plan.count(unit) < wanted and plan.start(unit, f"up from {count} to {wanted}: {reason}"):
-                pass
+            plan.grow(unit, wanted, f"up from {count} to {wanted}: {reason}")
         elif enough < count:
             # Those on the emptiest hosts go first, so that hosts become free.
             members = sorted(plan.instances(unit), key=lambda i: (len(plan.on_host(i.host or "")), i.id))

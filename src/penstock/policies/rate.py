@@ -270,8 +270,7 @@ def _start(plan: Plan, unit: str, wanted: int, reason: str) -> None:
     most = plan.view.topology.unit_by_name[unit].max_instances
     if plan.count(unit) >= most:
         plan.hold(unit, f"{reason}; but it has its {counted(most, 'instance')} already")
-    while plan.count(unit) < min(wanted, most) and plan.start(unit, reason):
-        pass
+    plan.grow(unit, min(wanted, most), reason)
 
 
 def _mean(window: tuple[Signal, ...], since_s: float) -> Measurement | None:

@@ -82,9 +82,8 @@ class Utilisation:
         for unit, change, reason in wishes:
             if change == 0:
                 plan.hold(unit, reason)
-            for _ in range(change):
-                if not plan.start(unit, reason):
-                    break
+            if change > 0:
+                plan.grow(unit, plan.count(unit) + change, reason)
             for _ in range(-change):
                 if not plan.stop(plan.instances(unit)[-1], reason):
                     break
