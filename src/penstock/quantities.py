@@ -17,6 +17,8 @@ from penstock.errors import QuantityError
 _NUMBER = r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _QUANTITY = re.compile(rf"^\s*{_NUMBER}\s*(?P<unit>[A-Za-zµ%/]*)\s*$")
 
+_PARTS = re.compile(r"\s*(\d+\s*[A-Za-z]+)\s+(\d+(?:\.\d+)?\s*[A-Za-zµ]+)\s*")
+"""A duration as it is shown where it is long: "2 h 05 min"."""
 DURATION_UNITS_S = {
     "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
     "min": 60.0, "m": 60.0, "minute": 60.0, "minutes": 60.0,
@@ -78,7 +80,18 @@ def _scaled(value: object, units: dict[str, float], most: float, what: str, exam
 
 
 def duration_s(value: object) -> float:
-    """Read a duration such as "250 ms", "5 s", "10 min" or "1 h"; a plain number is in seconds."""
+    """Read a duration such as "250 ms", "5 s", "10 min" or "1 h 05 min"; a plain number is in seconds."""
+    parts = _PARTS.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST_TEXT else None
+    if parts is None:
+        return _one_duration_s(value)
+    larger_s, smaller_s = (_one_duration_s(part) for part in parts.groups())
+    unit_s = DURATION_UNITS_S[_split(parts[1], "", "")[1]]
+    if smaller_s >= unit_s:
+        raise QuantityError(f"{shown(value)}: expected the second part to be less than one of the first")
+    return _one_duration_s(larger_s + smaller_s)
+
+
+def _one_duration_s(value: object) -> float:
     return _scaled(value, DURATION_UNITS_S, LONGEST_S, "a duration", '"5 s"')
 
 

@@ -28,7 +28,8 @@ from penstock.quantities import (
     [
         ("250 ms", 0.25), ("5 s", 5.0), ("5s", 5.0), (" 10 min ", 600.0), ("1 h", 3600.0), ("2 d", 172800.0),
         ("1.5 h", 5400.0), (".5 s", 0.5), ("1e3 ms", 1.0), ("-3 s", -3.0), ("50 µs", 5e-5), ("7", 7.0),
-        (7, 7.0), (0.25, 0.25), ("3 minutes", 180.0),
+        (7, 7.0), (0.25, 0.25), ("3 minutes", 180.0), ("1 h 05 min", 3900.0), ("3 min 20 s", 200.0),
+        ("2d 12h", 216000.0), ("1 s 500 ms", 1.5),
     ],
 )  # fmt: skip
 def test_a_duration_is_read_in_seconds(text: object, seconds: float) -> None:
@@ -125,6 +126,24 @@ def test_what_cannot_be_read_is_told_with_what_was_expected(read, value, named) 
 )  # fmt: skip
 def test_a_duration_is_written_the_way_a_person_would(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@given(st.floats(0.0, 1e8))
+def test_a_duration_is_read_as_it_is_shown(seconds: float) -> None:
+    assert duration_s(format_duration(seconds)) == pytest.approx(seconds, rel=0.01, abs=0.0006)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("5 min 3 h", "less than one of the first"), ("1 h 60 min", "less than one of the first"),
+        ("1 h 5 kg", "unit 'kg'"), ("1 h 5", "such as"), ("1 h -5 min", "such as"),
+        ("1 h 5 min 3 s", "such as"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_duration_that_do_not_belong_together_are_told(text: str, told: str) -> None:
+    with pytest.raises(QuantityError, match=told):
+        duration_s(text)
 
 
 @given(st.floats(-1e6, 1e6), st.sampled_from(sorted(DURATION_UNITS_S)))
