@@ -8,16 +8,21 @@ import re
 import signal
 import socket
 import ssl
+import struct
+import time
 
 import pytest
+from faults.ground import make_clock
 
 from penstock.channels.broker import Broker, listens
 from penstock.channels.envelope import identified
 from penstock.channels.kafka import KafkaChannel, KafkaOptions
-from penstock.channels.kafka_access import CLIENT_FILE
+from penstock.channels.kafka_access import CLIENT_FILE, client_settings
 from penstock.channels.kafka_jars import broker_jars
 from penstock.channels.kafka_offsets import KafkaConsumption, OffsetHistory
+from penstock.channels.kafka_service import BrokerService, RunBroker
 from penstock.channels.model import FinishedBatch, Stream
+from penstock.channels.services import ServiceWatch
 from penstock.channels.subscriptions import Terms, subscribe, unsubscribe
 from penstock.errors import ClusterError
 from penstock.machine.folders import cache_folder
@@ -25,6 +30,7 @@ from penstock.machine.java import find_java
 from penstock.machine.processes import wait_until
 from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.kafka_admin import KafkaAdmin
+from penstock.spark.gateway.session import java
 
 from .test_files import a_batch
 
@@ -115,6 +121,62 @@ def test_a_batch_written_again_is_there_twice_and_deduplicated_by_choice(spark, 
     query.stop()
 
     assert sorted(row.number for row in results) == [0, 1, 2, 3, 4]
+
+
+class SetBackOnce:
+    """The clock was set back before the first look."""
+
+    def __init__(self, by_s: float) -> None:
+        self._by_s = by_s
+
+    def since_last_s(self) -> float:
+        by_s, self._by_s = self._by_s, 0.0
+        return by_s
+
+
+def begin_topics(spark, address, step) -> None:
+    """Ask for topics while the clock is a day ahead, and set it back before they are written down."""
+    clients = java(spark).org.apache.kafka.clients.admin
+    one = java(spark).java.lang.Short.parseShort("1")
+    with KafkaAdmin(spark, address, client_settings(address)) as admin:
+        for number in range(3):
+            step.write_bytes(struct.pack("<q", 86_400 * 10**9))
+            wanted = java(spark).java.util.ArrayList()
+            wanted.add(clients.NewTopic(f"ahead-{number}", 1, one))
+            admin._admin.createTopics(wanted)
+            time.sleep(0.005 * (number + 1))
+            step.write_bytes(struct.pack("<q", 0))
+
+
+def test_a_broker_makes_topics_again_after_the_clock_was_a_day_ahead(
+    spark, kafka_jars, tmp_path, monkeypatch
+):
+    """What it began to write then it would finish when that day has come, and nothing before it."""
+    if isinstance(kafka_jars, str):
+        pytest.skip(f"Kafka's connector cannot be fetched: {kafka_jars}")
+    clock = make_clock(tmp_path)
+    if isinstance(clock, str):
+        pytest.skip(clock)
+    library, step = clock
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAULTS_CLOCK", str(step))
+    broker = RunBroker(f"clock-{os.getpid()}", tmp_path / "broker")
+    try:
+        address = broker.start()
+        monkeypatch.delenv("LD_PRELOAD")
+
+        def make(prefix: str) -> None:
+            KafkaChannel(KafkaOptions(), address, prefix, 1).prepare(spark, [STREAM])
+
+        make("before")
+        begin_topics(spark, address, step)
+        watch = ServiceWatch(BrokerService(), address, broker.revive, broker.end, SetBackOnce(86_400.0))
+        assert "was set back by 24 h" in watch.tick(0.0)[0]
+        assert wait_until(lambda: BrokerService().answers(address), 60)
+        make("after")
+        make("before")
+    finally:
+        broker.stop()
 
 
 def test_a_killed_broker_comes_back_at_its_address_with_its_records(spark, broker):

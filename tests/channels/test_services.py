@@ -91,6 +91,39 @@ def test_one_that_takes_connections_and_never_answers_is_ended_after_a_while() -
         assert ended == [1]
 
 
+class StepsOf:
+    """By how much the clock was set back, look by look."""
+
+    def __init__(self, *steps_s: float) -> None:
+        self._steps_s = list(steps_s)
+
+    def since_last_s(self) -> float:
+        return self._steps_s.pop(0)
+
+
+def test_one_of_ours_is_started_anew_where_the_clock_was_set_back_by_more_than_it_can_wait_for(port) -> None:
+    ended: list[int] = []
+    tries: list[int] = []
+    listener = a_listener(port)
+
+    def end() -> None:
+        listener.close()
+        ended.append(1)
+
+    watch = ServiceWatch(
+        BrokerService(), f"127.0.0.1:{port}", lambda: tries.append(1), end, StepsOf(0.0, 5.0, 86_400.0)
+    )
+    assert watch.tick(10.0) == []
+    assert watch.tick(11.0) == [], "it has waited for so much before a new one would be up"
+    back, away = watch.tick(12.0)
+    assert "was set back by 24 h" in back
+    assert "it is started again" in away
+    assert (ended, tries) == ([1], [1])
+    theirs = ServiceWatch(BrokerService(), f"127.0.0.1:{port}", steps=StepsOf(86_400.0))
+    with a_listener(port):
+        assert theirs.tick(13.0) == [], "somebody else's is not ended"
+
+
 def test_one_that_hangs_up_on_us_is_awake() -> None:
     with a_listener() as awake:
         ended: list[int] = []

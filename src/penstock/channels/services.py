@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from penstock.channels.model import ChannelService
+from penstock.clock import StepsBack
 from penstock.errors import ClusterError
 from penstock.quantities import format_duration
 from penstock.trying import ASKED, Then, Tries
@@ -19,6 +20,9 @@ LOG = logging.getLogger(__name__)
 
 HUNG_AFTER_S = 15.0
 """A server that takes connections and answers nothing for so long hangs; collecting a heap takes far less."""
+HELD_UP_S = 30.0
+"""Kafka writes what it knows of topics once a time of day has come. Where the clock was set back by more than
+this, a server of ours is started anew rather than waited for."""
 
 
 class ServiceWatch:
@@ -30,12 +34,17 @@ class ServiceWatch:
         address: str,
         revive: Callable[[], None] | None = None,
         end: Callable[[], None] | None = None,
+        steps: StepsBack | None = None,
     ) -> None:
-        """`revive` starts it again where it is ours to start, `end` ends one of ours that hangs."""
+        """`revive` starts it again where it is ours to start, `end` ends one of ours that hangs.
+
+        `steps` tells where the machine's clock was set back.
+        """
         self.address = address
         self._service = service
         self._revive = revive
         self._end = end
+        self._steps = steps or StepsBack()
         self._away_since_s: float | None = None
         self._dumb_since_s: float | None = None
         self.tries = Tries()
@@ -54,6 +63,10 @@ class ServiceWatch:
             notices.append(f"{whose} takes connections and does not answer for {HUNG_AFTER_S:g} s: it hangs")
             if self._end is not None:
                 self._end()
+        back_s = self._steps.since_last_s()
+        if back_s > HELD_UP_S and self._end is not None:
+            notices.append(f"the clock was set back by {format_duration(back_s)}, {whose} would wait for it")
+            self._end()
         if self._service.answers(self.address):
             if self._away_since_s is not None:
                 away = format_duration(now_s - self._away_since_s)
