@@ -72,7 +72,7 @@ is expected, a single name will do.
 
 | quantity | written as | a plain number means |
 | --- | --- | --- |
-| duration | `250 ms`, `5 s`, `10 min`, `1 h`, `1 d` | seconds |
+| duration | `250 ms`, `5 s`, `10 min`, `1 h 05 min`, `1 d` | seconds |
 | memory | `512 MiB`, `2 GiB`, `2 GB` | MiB |
 | rate | `100/s`, `6000/min` | records a second |
 | ratio | `0.5`, `50 %` | the ratio |
