@@ -77,3 +77,10 @@ def test_a_setting_that_is_not_sparks_is_refused() -> None:
 )
 def test_local_masters_are_told_from_clusters(master: str, local: bool) -> None:
     assert is_local(master) is local
+
+
+@pytest.mark.spark
+def test_a_session_remembers_no_files_of_micro_batches_that_were(spark) -> None:
+    """Spark would keep what it knows of up to 250 MB of them, in a driver that runs for months."""
+    caches = spark._jvm.org.apache.spark.sql.execution.datasources.FileStatusCache
+    assert "NoopCache" in caches.getOrCreate(spark._jsparkSession).getClass().getName()
