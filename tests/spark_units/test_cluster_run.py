@@ -346,7 +346,7 @@ def test_a_controller_killed_amid_a_planned_move_loses_neither_instance_nor_host
 def told(run, *words):
     """What the command line says; an error where it fails."""
     command = [sys.executable, "-m", "penstock.cli.main", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
