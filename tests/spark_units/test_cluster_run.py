@@ -34,10 +34,10 @@ from penstock.topology.model import Choice, HostFlavour, LoopSettings, Operator,
 
 from .conftest import HERE, one_operator, put
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-PATIENCE_S = 150.0
+PATIENCE_S = 240.0
 """Far beyond what anything here takes, for machines that do much else at the same time."""
 
 
