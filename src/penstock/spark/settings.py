@@ -102,7 +102,7 @@ def spark_settings(
         # at six batches a second gigabytes. Nobody needs them once they are repeated.
         "spark.sql.streaming.fileSource.log.cleanupDelay": "1m",
         "spark.sql.streaming.fileSink.log.cleanupDelay": "1m",
-        # Spark remembers the files of every micro-batch, up to 250 MB of them, for tables that are read again.
+        # Spark remembers the files of every micro-batch, up to 250 MB of them, for tables read again.
         "spark.sql.hive.filesourcePartitionFileCacheSize": "0",
         # A function that hangs must not hang the end of the application too.
         "spark.sql.streaming.stopTimeout": "20s",
