@@ -277,6 +277,31 @@ def test_a_trimmed_journal_does_not_grow(tmp_path: Path) -> None:
     assert sizes[-1] <= 1.1 * sizes[2] + 4096  # a page more or less
 
 
+def test_charges_by_the_second_are_added_up_to_one_an_hour_and_host_and_to_the_same_bill(
+    tmp_path: Path,
+) -> None:
+    price = Decimal("0.000055555556")
+    with Journal(tmp_path / "journal.db", "r", buffered=True) as journal:
+        for number in range(4 * 360):
+            tick = replace(a_tick(number, 10.0), verdicts=(), lives=(), leases=(), signals=())
+            charges = [Charge(host, tick.at_s, 10, 10 * price, "lease ran on") for host in ("c-h1", "c-h2")]
+            if number % 360 == 100:
+                charges.append(Charge("c-h2", tick.at_s, 3, 3 * price, "as the provider recorded it"))
+            journal.record(replace(tick, charges=charges))
+        before = journal.charges()
+        journal.trim(3 * HOUR_S, keep=1)
+        after = journal.charges()
+        restored = journal.restore(3)
+    old = [charge for charge in after if charge.at_s < 3 * HOUR_S]
+    assert [(charge.host, charge.units) for charge in old] == [("c-h1", 3600), ("c-h2", 3600), ("c-h2", 3)] * 3
+    assert [charge.at_s // HOUR_S for charge in old] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert after[len(old) :] == tuple(charge for charge in before if charge.at_s >= 3 * HOUR_S)
+    bill = sum(charge.amount for charge in before)
+    assert sum(charge.amount for charge in after) == bill
+    assert restored is not None
+    assert sum(charge.amount for charge in restored.charges) == bill
+
+
 def a_long_journal(path: Path, ticks: int, calm_ticks: int = 0) -> None:
     """Nine units at 15 s, written by the database itself; after the calm every 40th decision is a start."""
     Journal(path, "r").close()

@@ -260,10 +260,10 @@ def test_a_refused_lease_is_paid_back_on_the_books_and_in_the_journal() -> None:
     loop.cluster.errors.clear()
     loop.tick()
     ledger = loop.controller.state.ledger
-    assert [(c.host, c.units) for c in ledger.charges] == [("c-h1", 1), ("c-h1", -1), ("c-h2", 1)]
+    charges = loop.journal.charges()
+    assert [(c.host, c.units) for c in charges] == [("c-h1", 1), ("c-h1", -1), ("c-h2", 1)]
     assert ledger.leases["c-h1"].cost == 0
-    rows = [(row["host"], row["units"]) for row in loop.journal.rows("charge")]
-    assert sorted(rows) == sorted((c.host, c.units) for c in ledger.charges)
+    assert ledger.total == sum(charge.amount for charge in charges)
     assert loop.journal.leases() == tuple(ledger.leases.values())
 
 

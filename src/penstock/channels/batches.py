@@ -42,6 +42,8 @@ _SOURCE_TIME_TEXT = re.compile(rb'"source_time": ?"([^"]+)"')
 _LONGEST_LINE = 16_384
 """How much of a JSON file's two ends is looked at for the source times of its first and last record."""
 _PIECE_BYTES, _NEW_LINE = 2**18, ord("\n")
+_WRITTEN: dict[Path, tuple[tuple[int, int, int], int]] = {}
+"""How each folder was left after this process's last batch in it, and that batch's number."""
 
 
 class Writer(str):
@@ -244,9 +246,10 @@ def link_into(
         sync(file)
     for folder in folders:
         number = batch_id + claim(folder, writer)
-        if last_batch(folder) < number:
+        if _newest(folder) < number:
             staged = folder / f"_staged-{number:09d}"
             _link(files, staged, folder / batch_name(number, records, len(files), span_s), durable)
+            _WRITTEN[folder] = (_left(folder), number)
 
 
 def _link(files: Sequence[Path], staged: Path, batch: Path, durable: bool) -> None:
@@ -265,6 +268,19 @@ def last_batch(folder: Path) -> int:
     """The number of the newest batch in a folder; -1 where there is none."""
     found = batches_in(folder)
     return found[-1].batch_id if found else -1
+
+
+def _newest(folder: Path) -> int:
+    """The same for whoever writes there. Results stay for ever: where nobody else has been in the folder
+    since this process's last batch, a year of them is not listed for every further one."""
+    left, number = _WRITTEN.get(folder, (None, -1))
+    return number if left is not None and left == _left(folder) else last_batch(folder)
+
+
+def _left(folder: Path) -> tuple[int, int, int]:
+    """What changes whenever something comes into a folder, or goes."""
+    seen = folder.stat()
+    return seen.st_ino, seen.st_mtime_ns, seen.st_nlink
 
 
 def data_files(folder: Path) -> list[Path]:
@@ -310,7 +326,7 @@ def write_batch(
     Says nothing and does nothing for folders that have the batch already. `also` is given the files that have
     records, and how many those are, before they are gone from where they were written.
     """
-    wanted = [folder for folder in folders if last_batch(folder) < batch_id + claim(folder, writer)]
+    wanted = [folder for folder in folders if _newest(folder) < batch_id + claim(folder, writer)]
     if not wanted:
         return 0
     written = scratch / f"_writing-{batch_id:09d}"

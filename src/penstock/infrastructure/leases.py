@@ -4,7 +4,7 @@ A lease is paid in steps of time: at least so many at once, then every started o
 at once this is the papers' billing time unit (BTU); 60 s at once and then every second is how the large
 clouds bill. A lease that is not ended goes on into the next step, and ending early wastes what is paid.
 Money is Decimal throughout.
-The ledger is the list of charges; its total always equals the sum over the leases and what was metered.
+The ledger's total is the sum of all charges, and always that over the leases and what was metered.
 Prices are kept to a millionth of a millionth, so that every product and sum of them is exact.
 """
 
@@ -120,23 +120,18 @@ def month_at(leases: Iterable[Lease]) -> Decimal:
 
 
 class Ledger:
-    """Every lease and every charge of a run; the one place where money is counted."""
+    """Every lease of a run and the sum of its charges; the one place where money is counted."""
 
     def __init__(self, leases: Iterable[Lease] = (), charges: Iterable[Charge] = ()) -> None:
+        """Charges are added up and not kept: where time is paid by the second, each turn brings one a host."""
         self._leases: dict[str, Lease] = {lease.host: lease for lease in leases}
         self._open: dict[str, Lease] = {host: lease for host, lease in self._leases.items() if lease.open}
-        self._charges: list[Charge] = list(charges)
-        self._total = sum((charge.amount for charge in self._charges), Decimal(0))
+        self._total = sum((charge.amount for charge in charges), Decimal(0))
 
     @property
     def leases(self) -> dict[str, Lease]:
         """Every lease by host, ended ones too. Do not change it."""
         return self._leases
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """Every charge so far, oldest first."""
-        return tuple(self._charges)
 
     @property
     def total(self) -> Decimal:
@@ -208,9 +203,7 @@ class Ledger:
 
     def book(self, charges: Iterable[Charge]) -> None:
         """Enter charges that belong to no lease, such as those of metered instances."""
-        for charge in charges:
-            self._charges.append(charge)
-            self._total += charge.amount
+        self._total += sum((charge.amount for charge in charges), Decimal(0))
 
     def correct(self, lease: Lease, now_s: float, reason: str) -> Charge | None:
         """Put a lease as its provider recorded it in the place of ours; None where nothing more is due."""

@@ -2,13 +2,15 @@
 
 Old observations become one row a unit and hour, old ticks one an hour (a shorter span where rows are kept for
 less than ten hours); old decisions go, those enacted
-after they were counted; lives that are over go, of the others the first and the newest entry stay. Leases,
-charges and notices are kept for ever: they are few, and they are the bill.
+after they were counted; lives that are over go, of the others the first and the newest entry stay. A host's
+charges for one reason become one: where time is paid by the second, there is one at every turn. Leases and
+notices are kept for ever: they are few.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +19,7 @@ from penstock.controller.journal.restoring import ends_of_lives
 from penstock.controller.journal.tables import (
     ACTIONS,
     BUDGETS,
+    CHARGES,
     ENACTED,
     HOURS,
     INTENDED,
@@ -104,7 +107,26 @@ def trim_span(
     for kind, unit, number in connection.execute(kinds.group_by(ACTIONS.c.kind, ACTIONS.c.unit)):
         units = counted.setdefault(kind, {})
         units[unit or ""] = units.get(unit or "", 0) + number
+    deleted += _add_up_charges(connection, run, begins_s, end_s)
     return deleted + _delete(connection, ACTIONS, enacted) + _delete(connection, ACTIONS, old & ~ENACTED)
+
+
+def _add_up_charges(connection: sa.Connection, run: str, begins_s: float, end_s: float) -> int:
+    """Add a host's charges for one reason up in the first of them; the number of rows deleted."""
+    old = _before(connection, CHARGES, run, end_s) & (CHARGES.c.at_s >= begins_s)
+    alike: dict[tuple[str, str], list[Any]] = {}
+    for row in connection.execute(sa.select(CHARGES).where(old).order_by(CHARGES.c.id)):
+        alike.setdefault((row.host, row.reason), []).append(row)
+    deleted = 0
+    for first, *others in alike.values():
+        if others:
+            units = first.units + sum(row.units for row in others)
+            amount = sum((Decimal(row.amount) for row in others), Decimal(first.amount))
+            mine = CHARGES.c.id == first.id
+            connection.execute(CHARGES.update().where(mine).values(units=units, amount=str(amount)))
+            rest = (CHARGES.c.host == first.host) & (CHARGES.c.reason == first.reason)
+            deleted += _delete(connection, CHARGES, old & rest & ~mine)
+    return deleted
 
 
 def trim_series(connection: sa.Connection, run: str, until_s: float) -> int:
