@@ -293,7 +293,11 @@ def test_charges_by_the_second_are_added_up_to_one_an_hour_and_host_and_to_the_s
         after = journal.charges()
         restored = journal.restore(3)
     old = [charge for charge in after if charge.at_s < 3 * HOUR_S]
-    assert [(charge.host, charge.units) for charge in old] == [("c-h1", 3600), ("c-h2", 3600), ("c-h2", 3)] * 3
+    assert [(charge.host, charge.units) for charge in old] == [
+        ("c-h1", 3600),
+        ("c-h2", 3600),
+        ("c-h2", 3),
+    ] * 3
     assert [charge.at_s // HOUR_S for charge in old] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert after[len(old) :] == tuple(charge for charge in before if charge.at_s >= 3 * HOUR_S)
     bill = sum(charge.amount for charge in before)

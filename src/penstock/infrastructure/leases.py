@@ -123,7 +123,7 @@ class Ledger:
     """Every lease of a run and the sum of its charges; the one place where money is counted."""
 
     def __init__(self, leases: Iterable[Lease] = (), charges: Iterable[Charge] = ()) -> None:
-        """Charges are added up and not kept: where time is paid by the second, each turn brings one a host."""
+        """Charges are added up, not kept: where time is paid by the second, each turn brings one a host."""
         self._leases: dict[str, Lease] = {lease.host: lease for lease in leases}
         self._open: dict[str, Lease] = {host: lease for host, lease in self._leases.items() if lease.open}
         self._total = sum((charge.amount for charge in charges), Decimal(0))
