@@ -28,7 +28,16 @@ from penstock.policies.auto_capacity import (
 )
 from penstock.policies.auto_choice import Prices, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
-from penstock.policies.auto_moves import LOOKED_BACK, RESCALE_BINS, charged_bins, moves_of, plain_moves
+from penstock.policies.auto_moves import (
+    LASTING,
+    LOOKED_BACK,
+    PLANNED,
+    RESCALE_BINS,
+    charged_bins,
+    most_charged_bins,
+    moves_of,
+    plain_moves,
+)
 from penstock.policies.view import Lesson, ScalingEvent, View
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
@@ -195,11 +204,12 @@ def test_what_is_needed_again_soon_is_kept():
     assert fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, rising, 10.0).count == 12
 
 
-def test_a_short_record_does_not_tell_that_something_is_not_needed_for_hours():
-    future, calm = a_future(load=10.0, count=12), np.full((2, 3), 10.0)
-    arguments = (future, ABILITY, prices(), 12, 1, 4, TIMES_S, calm, 10.0, 1.0, 0.0)
-    assert fewer_instances(*arguments, known_s=30 * 60.0).count == 12
-    assert fewer_instances(*arguments, known_s=300 * 60.0).count == 8
+def test_a_short_record_does_not_tell_that_something_is_not_needed_for_long():
+    future, later = a_future(load=10.0, count=12), np.array([[10.0, 10.0, 17.0]] * 2)
+    priced = replace(prices(), rescale_bins=10.0)
+    arguments = (future, ABILITY, priced, 12, 1, 4, TIMES_S, later, 10.0, 1.0, 0.0)
+    assert fewer_instances(*arguments, known_s=15 * 60.0).count == 12
+    assert fewer_instances(*arguments, known_s=5 * 3600.0).count == 8
 
 
 def test_a_forecast_of_less_takes_nothing_from_what_the_present_needs():
@@ -330,6 +340,41 @@ def test_the_plain_rule_follows_swings_and_leaves_noise_alone():
 def test_who_moved_more_than_the_plain_rule_is_charged_more():
     assert charged_bins(0, 0) == pytest.approx(RESCALE_BINS)
     assert charged_bins(40, 20) > RESCALE_BINS > charged_bins(20, 40)
+
+
+def test_a_move_is_charged_no_more_than_a_share_of_how_long_the_load_stays_at_a_level():
+    hour = [10.0] * 30 + [40.0] * 30
+    for loads in (hour * 4, [10.0, 40.0] * 120):
+        plain = plain_moves(loads, 2.0)
+        # Between two moves the load stays for 30 bins in the first, and for one in the second.
+        stays = len(loads) / (plain * PLANNED * 2.0 / 30.0)
+        assert most_charged_bins(0, plain, loads, 2.0) == pytest.approx(LASTING * stays)
+        assert most_charged_bins(3 * plain, plain, loads, 2.0) > 4 * LASTING * stays
+    assert most_charged_bins(5, 0.0, [10.0] * 50, 2.0) == math.inf
+
+
+def test_what_surely_does_not_come_again_is_given_back_without_a_charge():
+    """It would have been kept for twice the charge, more than two hours, whatever the load."""
+    future = a_future(load=10.0, count=12)
+    for within_the_hour, count in ((11.0, 8), (22.0, 12)):
+        peaks = np.array([[10.0, 10.5, within_the_hour]] * 2)
+        found = fewer_instances(future, ABILITY, prices(), 12, 1, 4, TIMES_S, peaks, 10.0, known_s=300.0)
+        assert found.count == count
+
+
+def test_a_unit_begun_with_far_too_many_instances_gives_them_back_within_minutes():
+    """It had them for more than three hours: those it began with were taken for moves of its own."""
+    calm = Choice("stepwise", {"levels_per_s": (4 / 0.35,), "hold_s": 3600.0})
+    topology = a_simulated_topology(Choice("auto"))
+    topology = replace(
+        topology,
+        sources=(Source("s", workload=calm),),
+        units=(replace(topology.units[0], initial_instances=14),),
+    )
+    result = simulate(topology, SimulationSettings(seed=2), duration_s=3600.0)
+    assert result.compliance.ratio("real_time") > 0.97  # what came before the first one served is late
+    # Four hosts for some minutes, two for the rest: five are needed.
+    assert result.host_s < 2.5 * 3600.0
 
 
 def test_only_moves_of_late_are_counted():

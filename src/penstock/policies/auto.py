@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
@@ -41,7 +40,15 @@ from penstock.policies.auto_capacity import (
     Future,
 )
 from penstock.policies.auto_choice import Choice, Prices, Tried, asked_again, fewer_instances, more_instances
-from penstock.policies.auto_moves import LOOKED_BACK, charged_bins, moves_of, plain_moves, unpaid_share
+from penstock.policies.auto_moves import (
+    LOOKED_BACK,
+    PLANNED,
+    charged_bins,
+    most_charged_bins,
+    moves_of,
+    plain_moves,
+    unpaid_share,
+)
 from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan, right
 from penstock.policies.rate import Demand, demands, true_rate_per_s
@@ -176,6 +183,7 @@ class Auto:
             # Somebody else pays for the hosts: what counts is how many instances there are.
             host_per_s, per_host, minimum_s, room = 1.0, 1, plan.view.interval_s, 0
             rescale_bins *= unpaid_share(seen.lead_s / seen.outlook.bin_s)
+        rescale_bins = min(rescale_bins, seen.most_rescale_bins)
         late = by_leaving = self.late_costs
         if late is None or by_leaving is None:
             per_record = host_per_s / per_host / seen.ability.rate_per_s
@@ -198,6 +206,9 @@ class _Seen:
     lead_s: float
     now_per_s: float
     rescale_bins: float
+    """What a move is charged where hosts cost us something."""
+    most_rescale_bins: float
+    """No move is charged more than this."""
     present_per_s: float
     """What surely comes now: the lower of the newest measurement and the last interval."""
     warm: bool
@@ -318,6 +329,7 @@ def _seen(
     now_per_s = signal.measurement.arrival_rate_per_s
     able_per_s = ability.rate_per_s * float(coming[-1])
     waits_s = backlog_s(future.backlog, able_per_s, now_per_s, ability.slack_s, lead_s, future.recovery_s)
+    charged, most_charged = _charged(plan, unit, load, ability.rate_per_s, moved)
     return _Seen(
         outlook,
         future,
@@ -325,17 +337,24 @@ def _seen(
         account_of(load, keep, waits_s),
         lead_s,
         now_per_s,
-        charged_bins(moved, plain_moves(_looked_back(load), ability.rate_per_s)) / longer,
+        charged / longer,
+        most_charged / longer,
         held_back * min(now_per_s, float(load.rate_per_s[-1])),
         len(load) >= COLD_BINS,
     )
 
 
-def _looked_back(load: Load) -> NDArray[np.float64]:
-    """The load over the span in which moves are compared, from nothing on where that is its beginning."""
-    if len(load) >= LOOKED_BACK:
-        return load.rate_per_s[-LOOKED_BACK:]
-    return np.concatenate([[0.0], load.rate_per_s])
+def _charged(plan: Plan, unit: str, load: Load, rate_per_s: float, moved: int) -> tuple[float, float]:
+    """Intervals that what comes or goes is charged with, and the most of them that is worth charging."""
+    loads = load.rate_per_s[-LOOKED_BACK:]
+    held_per_s = None
+    if len(load) < LOOKED_BACK:
+        # What a unit begins with was nobody's decision: both rules begin with it.
+        bounds = plan.view.topology.unit_by_name[unit]
+        first = max(1, bounds.min_instances, bounds.initial_instances)
+        held_per_s, moved = first * PLANNED * rate_per_s, max(0, moved - first)
+    plain = plain_moves(loads, rate_per_s, held_per_s)
+    return charged_bins(moved, plain), most_charged_bins(moved, plain, loads, rate_per_s, held_per_s)
 
 
 def recovery_leads(keep: float, lead_s: float, *, cold: bool = False) -> float:

@@ -161,7 +161,8 @@ def fewer_instances(
         # Every step empties a host, even one that was not full; what goes is to come again one day.
         # A record tells of no longer a time than its own.
         without_s = min(known_s, _first_time(times_s, needed))
-        gain = prices.instance_per_s * step * (without_s - 2 * rescale_s)
+        again = float(needed[-1])
+        gain = prices.instance_per_s * step * (without_s - 2 * rescale_s * again)
         counts.append(lower)
         saved.append(saved[-1] + gain)
         if gain <= 0:

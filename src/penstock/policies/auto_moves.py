@@ -7,6 +7,7 @@ is charged more, so that it follows less closely; where it moved less, following
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.policies.view import View
 
-RESCALE_BINS = 40.0
+RESCALE_BINS = 80.0
 """What comes or goes, an instance or a host, is charged with its price for about so many intervals."""
 LOOKED_BACK = 240
 """Bins over which moves are compared."""
@@ -30,7 +31,12 @@ STARTS = 4.0
 It does nothing while it starts, about as long again it compiles, and the micro-batches that began without it
 have grown meanwhile.
 """
-CHEAPEST, DEAREST = 0.15, 2.5
+LASTING = 0.33
+"""What comes or goes is charged with at most this share of how long the load stays above or below a level.
+
+Where a day takes an hour, what its valley does not need could never go otherwise.
+"""
+CHEAPEST, DEAREST = 0.1, 2.0
 """A move is charged at least and at most so many times the usual."""
 
 
@@ -46,10 +52,17 @@ def moves_of(view: View, bin_s: float) -> dict[str, int]:
     return found
 
 
-def plain_moves(loads_per_s: Sequence[float] | NDArray[np.float64], rate_per_s: float) -> float:
-    """Instances that the plain rule would have moved over a load, of so many records a second each."""
+def plain_moves(
+    loads_per_s: Sequence[float] | NDArray[np.float64], rate_per_s: float, held_per_s: float | None = None
+) -> float:
+    """Instances that the plain rule would have moved over a load, of so many records a second each.
+
+    It begins with those for the first load, or for `held_per_s`.
+    """
     loads = np.asarray(loads_per_s, dtype=np.float64)
     moved, held = 0.0, float(loads[0]) if len(loads) else 0.0
+    if held_per_s is not None:
+        held = held_per_s
     while True:
         off = np.abs(loads - held) > BAND * held
         first = int(off.argmax()) if len(loads) else 0
@@ -61,8 +74,31 @@ def plain_moves(loads_per_s: Sequence[float] | NDArray[np.float64], rate_per_s: 
 
 def charged_bins(moved: float, plain: float) -> float:
     """Intervals that what comes or goes is charged with."""
-    ratio = (moved + FEW) / (plain + FEW)
-    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, ratio**2))
+    return RESCALE_BINS * min(DEAREST, max(CHEAPEST, _ratio(moved, plain) ** 2))
+
+
+def most_charged_bins(
+    moved: float,
+    plain: float,
+    loads_per_s: Sequence[float] | NDArray[np.float64],
+    rate_per_s: float,
+    held_per_s: float | None = None,
+) -> float:
+    """The most that is worth charging: a share of how long the load stays above or below a level.
+
+    That is told by how many levels there were between the lowest and the highest load, and how often the
+    plain rule moved among them. Who moves more than the plain rule is charged more all the same.
+    """
+    loads = np.asarray(loads_per_s, dtype=np.float64)
+    if not len(loads) or plain <= 0.0:
+        return math.inf
+    held = float(loads[0]) if held_per_s is None else held_per_s
+    levels = (max(held, float(loads.max())) - min(held, float(loads.min()))) / (PLANNED * rate_per_s)
+    return LASTING * len(loads) * levels / plain * max(1.0, _ratio(moved, plain) ** 2)
+
+
+def _ratio(moved: float, plain: float) -> float:
+    return (moved + FEW) / (plain + FEW)
 
 
 def unpaid_share(lead_bins: float) -> float:
