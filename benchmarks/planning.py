@@ -56,7 +56,7 @@ DONE = Path("build") / "planning.json"
 SERVICE_S = 0.35
 PEAK_INSTANCES, FIRST_INSTANCES = 40.0, 14
 SMALL = ", small"
-"""What the name of a load ends in that keeps few instances busy: a host more or less is a large part of it."""
+"""What the name of a load ends in that keeps few instances busy: a host is a large part of what it costs."""
 SMALL_PEAK_INSTANCES, SMALL_FIRST_INSTANCES = 6.0, 2
 RECORDED = {
     "ads_clicks": ("ads_clicks_1s.csv", 1.0),
