@@ -1,7 +1,8 @@
-"""Which tests share a process where they run in several (`make test` runs two).
+"""Which tests share a process where they run in several (`make test` runs three).
 
 What starts a cluster, a session or a broker is shared inside a group, so a group stays together. The long
-ones begin first: the short ones fill what is left of the two processes.
+ones begin first: the short ones fill what is left. Most of what tests on clusters do is wait: two of them
+leave half of two cores idle.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ HERE = Path(__file__).parent
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 LONG = (
-    "spark_units/test_cluster_run.py",
+    "spark_units/",
     "spark/",
+    "spark_units/test_cluster_run.py",
+    "faults/",
+    "planes/",
+    "channels/",
     "factory/",
     "spark_units/test_kafka_run.py",
     "security/",
-    "channels/",
-    "spark_units/",
 )
 """Groups that start Java, by the beginning of their path, the longest first."""
 
@@ -38,8 +41,8 @@ REAL = ("api/", "faults/", "machine/", "providers/", "rig/", "runs/", "security/
 
 
 def group_of(path: str) -> str:
-    """The group of a test file, by its path below this folder."""
-    return next((group for group in LONG if path.startswith(group)), path)
+    """The group of a test file, by its path below this folder: the longest of `LONG` that it begins with."""
+    return max((group for group in LONG if path.startswith(group)), key=len, default=path)
 
 
 @pytest.fixture
