@@ -206,7 +206,7 @@ def test_what_is_needed_again_soon_is_kept():
 
 def test_a_short_record_does_not_tell_that_something_is_not_needed_for_long():
     future, later = a_future(load=10.0, count=12), np.array([[10.0, 10.0, 17.0]] * 2)
-    priced = replace(prices(), rescale_bins=10.0)
+    priced = replace(prices(), rescale_bins=5.0)
     arguments = (future, ABILITY, priced, 12, 1, 4, TIMES_S, later, 10.0, 1.0, 0.0)
     assert fewer_instances(*arguments, known_s=15 * 60.0).count == 12
     assert fewer_instances(*arguments, known_s=5 * 3600.0).count == 8

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 
 MOST_COUNTS = 25
 """Larger numbers of instances that are compared at most."""
+GOING = 2.0
+"""What goes and comes again is charged with so many times as much as two moves that the load asks for."""
 SPENT_BINS = 6.0
 """Lateness that is left is spent where it buys at least so many intervals with a host less."""
 MOST_BEYOND = 3.0
@@ -161,8 +163,9 @@ def fewer_instances(
         # Every step empties a host, even one that was not full; what goes is to come again one day.
         # A record tells of no longer a time than its own.
         without_s = min(known_s, _first_time(times_s, needed))
-        again = float(needed[-1])
-        gain = prices.instance_per_s * step * (without_s - 2 * rescale_s * again)
+        # What surely does not come again is no noise that would be followed.
+        again_s = GOING * 2 * rescale_s * math.sqrt(float(needed[-1]))
+        gain = prices.instance_per_s * step * (without_s - again_s)
         counts.append(lower)
         saved.append(saved[-1] + gain)
         if gain <= 0:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.policies.view import View
 
-RESCALE_BINS = 80.0
+RESCALE_BINS = 40.0
 """What comes or goes, an instance or a host, is charged with its price for about so many intervals."""
 LOOKED_BACK = 240
 """Bins over which moves are compared."""
@@ -31,7 +31,7 @@ STARTS = 4.0
 It does nothing while it starts, about as long again it compiles, and the micro-batches that began without it
 have grown meanwhile.
 """
-LASTING = 0.33
+LASTING = 0.2
 """What comes or goes is charged with at most this share of how long the load stays above or below a level.
 
 Where a day takes an hour, what its valley does not need could never go otherwise.
