@@ -41,7 +41,7 @@ run: $(TO_RUN) ## the main job; ARGS="--policy threshold" and the like are passe
 	@$(BIN)/python examples/factory/demo.py $(ARGS)
 
 test: lint chromium ## ruff, mypy and every test
-	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --durations=20 --durations-min=10 $(ARGS)
 
 fuzz: $(STAMP) ## every odd input of the fuzzing suite, of which `make test` tries a part; ARGS="-k quantities"
 	@PENSTOCK_FUZZ=long $(BIN)/python -m pytest -n 2 tests/fuzz $(ARGS)

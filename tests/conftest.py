@@ -1,8 +1,7 @@
-"""Which tests share a process where they run in several (`make test` runs three).
+"""Which tests share a process where they run in several (`make test` runs two).
 
 What starts a cluster, a session or a broker is shared inside a group, so a group stays together. The long
-ones begin first: the short ones fill what is left. Most of what tests on clusters do is wait: two of them
-leave half of two cores idle.
+ones begin first: the short ones fill what is left of the two processes.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ HERE = Path(__file__).parent
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 LONG = (
-    "spark_units/",
-    "spark/",
     "spark_units/test_cluster_run.py",
-    "faults/",
-    "planes/",
-    "channels/",
+    "spark/",
     "factory/",
     "spark_units/test_kafka_run.py",
     "security/",
+    "channels/",
+    "spark_units/",
 )
 """Groups that start Java, by the beginning of their path, the longest first."""
 
@@ -41,8 +38,8 @@ REAL = ("api/", "faults/", "machine/", "providers/", "rig/", "runs/", "security/
 
 
 def group_of(path: str) -> str:
-    """The group of a test file, by its path below this folder: the longest of `LONG` that it begins with."""
-    return max((group for group in LONG if path.startswith(group)), key=len, default=path)
+    """The group of a test file, by its path below this folder."""
+    return next((group for group in LONG if path.startswith(group)), path)
 
 
 @pytest.fixture
