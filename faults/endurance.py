@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -40,6 +41,8 @@ FLAT = 1.25
 """Below this ratio a quantity counts as flat: Java's heap breathes by more than a tenth."""
 COLLECTED_AT = (0.15, 0.95)
 """At which shares of the time Java is told to collect: what it keeps is compared, not what it may free."""
+COLLECTIONS, COLLECTED_EVERY_S, STILL_FALLS = 6, 2.0, 0.99
+"""How often at the most, how far from each other, and for as long as what is kept falls below this share."""
 MONTH_BATCHES = 30 * 24 * 60
 """Batches of one unit in a month of one a minute."""
 
@@ -81,18 +84,33 @@ def sample(ground: Ground) -> dict[str, float]:
 
 
 def heaps_after_collection(ground: Ground) -> dict[str, float]:
-    """What each driver's Java keeps, by its own account after a full collection; none without `jcmd`."""
+    """What each driver's Java keeps, by its own account after full collections; none without `jcmd`.
+
+    Spark takes away what it has broadcast once a collection has shown that nobody needs it any more: so it
+    is collected again until what is kept becomes no less.
+    """
     found: dict[str, float] = {}
-    jcmd = shutil.which("jcmd")
-    for unit in UNITS if jcmd is not None else ():
-        pid = str(ground.java_of(unit) or -1)
-        done = [
-            subprocess.run([str(jcmd), pid, order], capture_output=True, text=True, timeout=60, check=False)
-            for order in ("GC.run", "GC.heap_info")
-        ]
-        if not any(one.returncode for one in done):
-            found[f"heap of Java of driver {unit} after a collection, MiB"] = heap_mib(done[1].stdout)
+    for unit in UNITS if shutil.which("jcmd") is not None else ():
+        kept, name = math.inf, f"heap of Java of driver {unit} after a collection, MiB"
+        for _ in range(COLLECTIONS):
+            now = _collected(str(ground.java_of(unit) or -1))
+            if now is None:
+                break
+            falls = now < STILL_FALLS * kept
+            found[name] = kept = min(kept, now)
+            if not falls:
+                break
+            time.sleep(COLLECTED_EVERY_S)
     return found
+
+
+def _collected(pid: str) -> float | None:
+    """What a Java keeps after a full collection; None where it cannot be told."""
+    done = [
+        subprocess.run(["jcmd", pid, order], capture_output=True, text=True, timeout=60, check=False)
+        for order in ("GC.run", "GC.heap_info")
+    ]
+    return None if any(one.returncode for one in done) else heap_mib(done[1].stdout)
 
 
 def heap_mib(told: str) -> float:
