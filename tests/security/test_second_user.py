@@ -232,8 +232,12 @@ def test_he_cannot_keep_drivers_out_by_slow_requests(victim: Victim) -> None:
     def served() -> int:
         return [asked(url, **bearer)[0] for _ in range(10)].count(200)
 
-    with meanwhile(crowd, stranger=False):
-        assert served() == 0, "a crowd of its owner's takes all places"
+    def kept_out() -> bool:
+        with meanwhile(crowd, stranger=False):
+            return served() == 0
+
+    # Who sends nothing for 3 s is cut off: on a busy machine the first may be gone before the last comes.
+    assert any(kept_out() for _ in range(5)), "a crowd of its owner's takes all places"
     assert wait_until(lambda: served() == 10, LONGEST_REQUEST_S), "until it is gone"
     with meanwhile(crowd, stranger=True):
         assert served() == 10
