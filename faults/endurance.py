@@ -84,16 +84,19 @@ def sample(ground: Ground) -> dict[str, float]:
 
 
 def heaps_after_collection(ground: Ground) -> dict[str, float]:
-    """What each driver's Java keeps, by its own account after full collections; none without `jcmd`.
+    """What each driver's Java keeps, by its own count of what is reachable; none without `jcmd`.
 
-    Spark takes away what it has broadcast once a collection has shown that nobody needs it any more: so it
-    is collected again until what is kept becomes no less.
+    What is used of a heap after a collection says less: batches go on and fill it again meanwhile. Spark
+    takes away what it has broadcast once a collection has shown that nobody needs it any more: so it is
+    counted again until it becomes no less.
     """
     found: dict[str, float] = {}
     for unit in UNITS if shutil.which("jcmd") is not None else ():
-        kept, name = math.inf, f"heap of Java of driver {unit} after a collection, MiB"
+        kept, name = math.inf, f"{HEAP} of Java of driver {unit}, MiB"
         for _ in range(COLLECTIONS):
-            now = _collected(str(ground.java_of(unit) or -1))
+            command = ["jcmd", str(ground.java_of(unit) or -1), "GC.class_histogram"]
+            told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+            now = reachable_mib(told)
             if now is None:
                 break
             falls = now < STILL_FALLS * kept
@@ -104,20 +107,14 @@ def heaps_after_collection(ground: Ground) -> dict[str, float]:
     return found
 
 
-def _collected(pid: str) -> float | None:
-    """What a Java keeps after a full collection; None where it cannot be told."""
-    done = [
-        subprocess.run(["jcmd", pid, order], capture_output=True, text=True, timeout=60, check=False)
-        for order in ("GC.run", "GC.heap_info")
-    ]
-    return None if any(one.returncode for one in done) else heap_mib(done[1].stdout)
+def reachable_mib(told: str) -> float | None:
+    """The sum in what `jcmd … GC.class_histogram` tells; None where it tells none."""
+    total = re.search(r"^Total\s+\d+\s+(\d+)\s*$", told, re.MULTILINE)
+    return None if total is None else int(total[1]) / 2**20
 
 
-def heap_mib(told: str) -> float:
-    """What `jcmd … GC.heap_info` tells of a heap: what is used of all its generations."""
-    return sum(map(int, re.findall(r"total \d+K, used (\d+)K", told))) / 1024
-
-
+HEAP = "reachable objects"
+"""What a figure of what Java keeps begins with."""
 PART = "KiB of "
 """What the names of parts of a run's folder begin with in the samples; they are no figures of their own."""
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from faults.endurance import figures, heap_mib
+from faults.endurance import figures, reachable_mib
 
-SERIAL = """
- def new generation   total 116224K, used 1024K [0x0000000687400000, 0x000000068f210000)
-  eden space 103360K,   0% used [0x0000000687400000, 0x0000000687400000, 0x000000068d8f0000)
- tenured generation   total 258048K, used 51200K [0x0000000704d50000, 0x0000000714950000)
- Metaspace       used 9030K, committed 9216K, reserved 1114112K
+HISTOGRAM = """22046:
+ num     #instances         #bytes  class name (module)
+-------------------------------------------------------
+   1:        432674      105636888  [B (java.base@17.0.15)
+   2:             1             16  TotalOrder
+Total       1215632      104857600
 """
-G1 = " garbage-first heap   total 233472K, used 59392K [0x0000000687400000, 0x0000000800000000)"
 
 
-def test_a_heap_is_what_is_used_of_all_its_generations():
-    assert heap_mib(SERIAL) == 51.0
-    assert heap_mib(G1) == 58.0
+def test_what_java_keeps_is_the_sum_of_what_can_be_reached():
+    assert reachable_mib(HISTOGRAM) == 100.0
+    assert reachable_mib("com.sun.tools.attach.AttachNotSupportedException") is None
 
 
 def test_what_was_looked_at_twice_is_compared_and_what_grew_is_told():
