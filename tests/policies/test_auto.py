@@ -296,14 +296,16 @@ def test_what_would_be_asked_for_again_is_not_given_back():
     assert not again(1e-4, load=15.0)
 
 
-def test_a_load_that_fills_its_instances_to_the_last_is_no_reason_to_come_and_go():
-    busy = Choice("stepwise", {"levels_per_s": (8 / 0.35,), "hold_s": 3600.0})
+def a_steady_topology(busy: int, first: int) -> Topology:
+    """A load that keeps so many instances busy, and a unit that begins with so many."""
     topology = a_simulated_topology(Choice("auto"))
-    topology = replace(
-        topology,
-        sources=(Source("s", workload=busy),),
-        units=(replace(topology.units[0], initial_instances=9),),
-    )
+    steady = Choice("stepwise", {"levels_per_s": (busy / 0.35,), "hold_s": 3600.0})
+    unit = replace(topology.units[0], initial_instances=first)
+    return replace(topology, sources=(Source("s", workload=steady),), units=(unit,))
+
+
+def test_a_load_that_fills_its_instances_to_the_last_is_no_reason_to_come_and_go():
+    topology = a_steady_topology(busy=8, first=9)
     result = simulate(topology, SimulationSettings(seed=2), duration_s=5 * 3600.0)
     assert result.rescales - 9 <= 6
 
@@ -364,13 +366,7 @@ def test_what_surely_does_not_come_again_is_given_back_without_a_charge():
 
 def test_a_unit_begun_with_far_too_many_instances_gives_them_back_within_minutes():
     """It had them for more than three hours: those it began with were taken for moves of its own."""
-    calm = Choice("stepwise", {"levels_per_s": (4 / 0.35,), "hold_s": 3600.0})
-    topology = a_simulated_topology(Choice("auto"))
-    topology = replace(
-        topology,
-        sources=(Source("s", workload=calm),),
-        units=(replace(topology.units[0], initial_instances=14),),
-    )
+    topology = a_steady_topology(busy=4, first=14)
     result = simulate(topology, SimulationSettings(seed=2), duration_s=3600.0)
     assert result.compliance.ratio("real_time") > 0.97  # what came before the first one served is late
     # Four hosts for some minutes, two for the rest: five are needed.
