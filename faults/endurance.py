@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import re
 import shutil
@@ -41,8 +40,8 @@ FLAT = 1.25
 """Below this ratio a quantity counts as flat: Java's heap breathes by more than a tenth."""
 COLLECTED_AT = (0.15, 0.95)
 """At which shares of the time Java is told to collect: what it keeps is compared, not what it may free."""
-COLLECTIONS, COLLECTED_EVERY_S, STILL_FALLS = 6, 2.0, 0.99
-"""How often at the most, how far from each other, and for as long as what is kept falls below this share."""
+COLLECTIONS, COLLECTED_EVERY_S = 4, 2.0
+"""How often what it keeps is counted, and how far from each other."""
 MONTH_BATCHES = 30 * 24 * 60
 """Batches of one unit in a month of one a minute."""
 
@@ -87,23 +86,19 @@ def heaps_after_collection(ground: Ground) -> dict[str, float]:
     """What each driver's Java keeps, by its own count of what is reachable; none without `jcmd`.
 
     What is used of a heap after a collection says less: batches go on and fill it again meanwhile. Spark
-    takes away what it has broadcast once a collection has shown that nobody needs it any more: so it is
-    counted again until it becomes no less.
+    takes away what it has broadcast once a collection has shown that nobody needs it any more: so the least
+    of some counts is taken.
     """
     found: dict[str, float] = {}
     for unit in UNITS if shutil.which("jcmd") is not None else ():
-        kept, name = math.inf, f"{HEAP} of Java of driver {unit}, MiB"
+        counts = []
         for _ in range(COLLECTIONS):
             command = ["jcmd", str(ground.java_of(unit) or -1), "GC.class_histogram"]
             told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
-            now = reachable_mib(told)
-            if now is None:
-                break
-            falls = now < STILL_FALLS * kept
-            found[name] = kept = min(kept, now)
-            if not falls:
-                break
+            counts.append(reachable_mib(told))
             time.sleep(COLLECTED_EVERY_S)
+        if known := [count for count in counts if count is not None]:
+            found[f"reachable objects of Java of driver {unit}, MiB"] = min(known)
     return found
 
 
@@ -113,8 +108,6 @@ def reachable_mib(told: str) -> float | None:
     return None if total is None else int(total[1]) / 2**20
 
 
-HEAP = "reachable objects"
-"""What a figure of what Java keeps begins with."""
 PART = "KiB of "
 """What the names of parts of a run's folder begin with in the samples; they are no figures of their own."""
 
