@@ -22,6 +22,8 @@ def test_the_measured_settings_are_on_by_default() -> None:
     assert settings["spark.dynamicAllocation.initialExecutors"] == "3"
     assert settings["spark.ui.enabled"] == "false"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    # A driver gives memory back more often than every half hour.
+    assert settings["spark.cleaner.periodicGC.interval"] == "10min"
 
 
 def test_every_setting_can_be_overridden() -> None:
