@@ -111,8 +111,8 @@ def spark_settings(
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": f"{driver_memory_mib}m",
-        # A driver keeps some 70 MiB, but Java fills all of its heap before it looks at what is old. Spark asks
-        # it to look every half hour; asked more often it gives memory back to the machine.
+        # A driver keeps some 70 MiB, but Java fills all of its heap before it looks at what is old. Spark
+        # asks it to look every half hour; asked more often it gives memory back to the machine.
         "spark.cleaner.periodicGC.interval": "10min",
         # Times in records and checkpoints mean the same on every machine.
         "spark.sql.session.timeZone": "UTC",
