@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from penstock.infrastructure.siting import became_dear, best_site, placed, too_dear
+from penstock.infrastructure.siting import became_dear, best_site, placed, price_per_hour, too_dear
 from penstock.topology.model import Operator, Source, Topology, Unit
 from tests.builders import a_flavour, a_site
 
@@ -90,3 +90,13 @@ def test_a_site_without_a_host_that_holds_an_instance_is_not_chosen() -> None:
     topology = two_sites()
     tiny = a_site("far", flavours=[a_flavour(cores=0.5, price="0.1")])
     assert placed(replace(topology, sites=(topology.sites[0], tiny)))["second"] == "near"
+
+
+def test_an_instance_that_takes_all_memory_of_a_host_costs_that_host_however_many_cores_are_left() -> None:
+    topology = two_sites()
+    greedy = Operator("b", ("a",), cores=1.0, memory_mib=8192)
+    big = a_site("near", flavours=[a_flavour(cores=8.0, price="0.4")])
+    fit = a_site("far", flavours=[a_flavour(cores=2.0, price="0.2")])
+    topology = replace(topology, operators=(topology.operators[0], greedy), sites=(big, fit))
+    assert [price_per_hour(topology, "second", site) for site in (big, fit)] == [0.4, 0.2]
+    assert placed(topology)["second"] == "far"

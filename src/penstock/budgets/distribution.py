@@ -16,7 +16,7 @@ from penstock.budgets.problem import BudgetProblem, BudgetUnit, InfeasibleBoundE
 from penstock.budgets.queues import SharedQueue
 from penstock.budgets.solve import solve
 from penstock.errors import ConfigurationError
-from penstock.infrastructure.placement import Room
+from penstock.infrastructure.placement import Room, share
 from penstock.monitoring.measurements import Measurement
 from penstock.topology.model import Topology
 
@@ -120,8 +120,7 @@ def instance_price_per_h(topology: Topology, unit: str) -> float:
         fitting = [f for f in site.flavours if Room(f.cores, f.memory_mib).holds(cores, memory_mib)]
         if fitting:
             flavour = min(fitting, key=lambda f: float(f.price_per_btu) / f.cores)
-            share = max(cores / flavour.cores, memory_mib / flavour.memory_mib)
-            return float(flavour.price_per_btu) * 3600.0 / site.btu_s * share
+            return float(flavour.price_per_btu) * 3600.0 / site.btu_s * share(flavour, cores, memory_mib)
     raise ConfigurationError(
         f"no flavour at the sites of unit {unit!r} holds an instance of {cores:g} cores and {memory_mib} MiB"
     )

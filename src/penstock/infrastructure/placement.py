@@ -74,6 +74,11 @@ def held(flavour: HostFlavour, cores: float, memory_mib: int) -> int:
     return int(min(flavour.cores / cores + 1e-9, flavour.memory_mib / max(memory_mib, 1)))
 
 
+def share(flavour: HostFlavour, cores: float, memory_mib: int) -> float:
+    """The part of a host of a flavour that such an instance takes: of cores or memory, the larger."""
+    return max(cores / flavour.cores, memory_mib / flavour.memory_mib)
+
+
 def _price(flavour: HostFlavour, cores: float, memory_mib: int, wanted: int | None) -> tuple[float, float]:
     """What the wanted instances cost on hosts of a flavour, where that is asked; then the price a core."""
     price = float(flavour.price_per_btu)

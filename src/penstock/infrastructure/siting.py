@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
+from penstock.infrastructure.placement import share
 from penstock.topology.model import Site, Topology
 
 HOUR_S = 3600.0
@@ -106,12 +107,15 @@ def distance_s(topology: Topology, unit: str, site: Site, places: Mapping[str, s
 
 
 def price_per_hour(topology: Topology, unit: str, site: Site) -> float:
-    """What an instance of a unit costs at a site for an hour, on the cheapest host; infinite without one."""
+    """What an instance of a unit costs at a site for an hour: its share of the host that makes that cheapest.
+
+    Infinite without a host that holds it.
+    """
     shape = topology.unit_shape(unit)
     if site.master is not None:
         return float(site.core_hour) * shape.cores + float(site.gib_hour) * shape.memory_mib / 1024
     prices = [
-        float(flavour.price_per_btu) * HOUR_S / site.btu_s * shape.cores / flavour.cores
+        float(flavour.price_per_btu) * HOUR_S / site.btu_s * share(flavour, shape.cores, shape.memory_mib)
         for flavour in site.flavours
         if shape.fits(flavour)
     ]
