@@ -61,10 +61,12 @@ def apply(
     require_possible(found, give_up_state=give_up_state or plan)
     if plan or not found.changes:
         return
+    # What was shown is done to the version it was shown of, whatever somebody else does meanwhile.
+    written_for = present if revision is None else revision
     if there is None:
-        now, _ = applied(RunFolder(folder), topology, revision=revision, **wish)
+        now, _ = applied(RunFolder(folder), topology, revision=written_for, **wish)
     else:
-        now, _ = _asked(*there, "apply", {**sent, "revision": present if revision is None else revision})
+        now, _ = _asked(*there, "apply", {**sent, "revision": written_for})
     console.print(f"done: revision {now} runs. `penstock tell {folder} undo` takes it back", markup=False)
 
 
