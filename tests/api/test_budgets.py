@@ -20,11 +20,13 @@ from penstock.clock import VirtualClock
 from penstock.controller import Controller
 from penstock.fleet.ports import Ground
 from penstock.runs import commands
+from penstock.runs.coordinating import cost_of
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.simulator.plane import SimulatedPlane
 from penstock.topology.file import dump_topology
 from penstock.topology.model import (
+    Channel,
     Choice,
     LatencyBound,
     LoopSettings,
@@ -35,7 +37,7 @@ from penstock.topology.model import (
     Topology,
     Unit,
 )
-from tests.builders import a_site
+from tests.builders import a_flavour, a_site
 
 BOUND_S = 4.0
 
@@ -100,8 +102,8 @@ class Site:
 
 
 @contextmanager
-def served(site: Site, port: int) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(site.runs), port=port, log_level="error"))
+def served(runs: Runs, port: int) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(create_app(runs), port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline_s = time.monotonic() + 30
@@ -133,7 +135,7 @@ def test_a_bound_is_distributed_over_two_services_and_a_silent_one_keeps_its_las
     ports = a_free_port(), a_free_port()
     with (
         TestClient(create_app(coordinating), headers=token) as client,
-        served(near, ports[0]) as near_url,
+        served(near.runs, ports[0]) as near_url,
     ):
         members = {
             "near": {"run": near_url, "token": near.runs.token},
@@ -145,7 +147,7 @@ def test_a_bound_is_distributed_over_two_services_and_a_silent_one_keeps_its_las
         refused = client.put("/api/v1/budgets", json=one)
         assert (refused.status_code, "far" in refused.text) == (409, True)
         assert client.put("/api/v1/budgets", json=wish).status_code == 202
-        with served(far, ports[1]):
+        with served(far.runs, ports[1]):
             first = client.post("/api/v1/budgets/distribute").json()
         assert first["problem"] is None
         assert first["silent"] == {}
@@ -188,3 +190,58 @@ def test_a_cost_falls_with_the_budget_and_is_none_where_it_cannot_be_kept(sites:
         assert client.get("/api/v1/runs/own/budgets").json()["budgets_s"]["near"] > 0
         wrong = client.put("/api/v1/runs/own/budgets", json={"budgets_s": {"none": 1.0}})
         assert (wrong.status_code, "no unit none" in wrong.text) == (409, True)
+
+
+APART = replace(
+    WHOLE,
+    operators=(replace(WHOLE.operators[0], schema="speed double"), WHOLE.operators[1]),
+    units=(
+        Unit("near", ("speed",), ("edge",), max_instances=9, channel="wan"),
+        Unit("far", ("average",), ("edge", "cloud"), max_instances=9),
+    ),
+    sites=(a_site("edge", distance_s={"cloud": 0.5}), a_site("cloud", flavours=[a_flavour(price="3")])),
+    channels=(Channel("wan", "kafka", {"bootstrap": "127.0.0.1:1"}),),
+)
+
+
+def a_run_at(root: Path, site: str, **places: str) -> Runs:
+    """A service that has the run of one site, with its units at these places."""
+    runs = Runs(root / site)
+    place = RunFolder.at(runs.root / "own")
+    place.write_plan(replace(RunPlan.of(APART, "ride"), site=site, places=places))
+    return runs
+
+
+def test_a_unit_costs_what_it_costs_at_the_site_it_is_at(tmp_path: Path) -> None:
+    both = Runs(tmp_path / "both")
+    place = RunFolder.at(both.root / "own")
+    costs = []
+    for site in ("edge", "cloud"):
+        place.write_plan(replace(RunPlan.of(APART, "ride"), places={"near": "edge", "far": site}))
+        costs.append(cost_of(place, "far", 2.0))
+    assert costs[0] == pytest.approx(2 * costs[1])
+
+
+def test_a_unit_that_went_to_another_site_s_run_is_found_there(tmp_path: Path) -> None:
+    here, there = (a_run_at(tmp_path, site, near="edge", far="cloud") for site in ("edge", "cloud"))
+    coordinating = Runs(tmp_path / "coordinating")
+    token = {"Authorization": f"Bearer {coordinating.token}"}
+    with (
+        TestClient(create_app(coordinating), headers=token) as client,
+        served(here, a_free_port()) as here_url,
+        served(there, a_free_port()) as there_url,
+    ):
+        before = {"run": here_url, "token": here.token}
+        wish = {"topology": dump_topology(APART), "members": dict.fromkeys(("near", "far"), before)}
+        assert client.put("/api/v1/budgets", json=wish).status_code == 202
+        lost = client.post("/api/v1/budgets/distribute").json()
+        assert list(lost["silent"]) == ["far"], lost
+        assert "it is at site cloud" in lost["silent"]["far"]
+
+        wish |= {"runs": [{"run": there_url, "token": there.token}]}
+        assert client.put("/api/v1/budgets", json=wish).status_code == 202
+        found = client.post("/api/v1/budgets/distribute").json()
+    assert found["silent"] == {}
+    assert sum(found["budgets_s"].values()) <= BOUND_S - 0.5 + 1e-6, "the way between sites takes its part"
+    given = [commands.taken(runs.root / "own" / "commands", pytest.fail)[-1] for runs in (here, there)]
+    assert [list(command.budgets_s) for command in given] == [["near"], ["far"]]

@@ -19,7 +19,7 @@ from penstock.budgets import (
     problem_of,
     solve,
 )
-from penstock.budgets.distribution import default_step_s, instance_price_per_h
+from penstock.budgets.distribution import at_places, default_step_s, instance_price_per_h
 from penstock.errors import ConfigurationError
 from penstock.monitoring import Measurement
 from penstock.topology import HostFlavour, LatencyBound, Operator, Service, Sink, Site, Source, Topology, Unit
@@ -101,6 +101,39 @@ def test_delays_between_sites_are_taken_off_the_bound() -> None:
     )
     problem = problem_of(a_topology(sites=sites, units=units), loads=loads_from_sources(a_topology(), RATES))
     assert dict(problem.delays_s) == {("fast", "join"): 0.5}
+
+
+def test_units_are_priced_and_their_ways_counted_at_the_sites_they_are_at() -> None:
+    dear = HostFlavour("small", 4.0, 8192, Decimal(8))
+    cheap = HostFlavour("small", 4.0, 8192, Decimal(4))
+    sites = (
+        Site("city", flavours=(dear,), distance_s={"cloud": 0.02, "private": 0.03}),
+        Site("cloud", flavours=(cheap,), distance_s={"private": 0.04}),
+        Site("private", flavours=(dear,)),
+    )
+    units = (
+        Unit("fast", ("parse", "enrich"), ("city", "cloud")),
+        Unit("slow", ("slow",), ("city",)),
+        Unit("join", ("join",), ("private",)),
+    )
+    whole = a_topology(sites=sites, units=units)
+    loads = loads_from_sources(whole, RATES)
+    placed, told = at_places(whole), at_places(whole, {"fast": "city", "slow": "city", "join": "private"})
+    assert (instance_price_per_h(placed, "fast"), instance_price_per_h(told, "fast")) == (1.0, 2.0)
+    ways = {("fast", "join"): 0.04, ("slow", "join"): 0.03}
+    assert dict(problem_of(placed, loads=loads).delays_s) == ways
+    assert dict(problem_of(told, loads=loads).delays_s) == ways | {("fast", "join"): 0.03}
+
+
+def test_where_hosts_are_a_manager_s_an_instance_costs_its_cores_and_memory() -> None:
+    """Or nothing, where the site has no prices and nothing to be leased."""
+    theirs = Site("c", master="spark://x:7077", flavours=(), core_hour=Decimal(2), gib_hour=Decimal(1))
+    assert instance_price_per_h(a_topology(sites=(theirs,)), "slow") == pytest.approx(2.5)
+    free = a_topology(sites=(replace(theirs, core_hour=Decimal(0), gib_hour=Decimal(0)),))
+    assert instance_price_per_h(free, "slow") == 0.0
+    assert instance_price_per_h(a_topology(sites=(Site("c", flavours=()),)), "slow") == 0.0
+    budgets = distribute(free, loads_from_sources(free, RATES)).budgets_s
+    assert budgets["fast"] + budgets["join"] <= 3.0 + 1e-9
 
 
 def test_a_given_bound_stands_for_every_path_and_none_at_all_is_an_error() -> None:

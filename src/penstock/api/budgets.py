@@ -78,7 +78,10 @@ class Coordinated(Strict):
     topology: Text
     """The whole topology, with its latency bounds."""
     members: dict[UnitName, MemberRun] = Field(max_length=10_000)
-    """Where each unit is."""
+    """Where each unit is; where it goes to another of these runs, it is found there."""
+    runs: list[MemberRun] = Field(
+        default=[], max_length=1000, description="Further runs that units may go to."
+    )
     every_s: float = Field(EVERY_S, ge=1, le=1e9, description="How often they are distributed.")
 
 
@@ -143,8 +146,9 @@ def coordinated(coordinator: Coordinating) -> Distributed:
 @ROUTER.put("/budgets", status_code=202)
 def coordinate(coordinator: Coordinating, wish: Coordinated) -> Mistakes:
     """Distribute a topology's bounds from now on over the runs of several services."""
-    members = {unit: Member(member.run.rstrip("/"), member.token) for unit, member in wish.members.items()}
-    coordinator.set(Coordination(wish.topology, members, wish.every_s))
+    members = {unit: _member(run) for unit, run in wish.members.items()}
+    others = tuple(_member(run) for run in wish.runs)
+    coordinator.set(Coordination(wish.topology, members, wish.every_s, others))
     return Mistakes(errors=[])
 
 
@@ -159,6 +163,10 @@ def coordinate_no_more(coordinator: Coordinating) -> Mistakes:
     """Distribute nothing any more; the budgets that were handed out stay."""
     coordinator.clear()
     return Mistakes(errors=[])
+
+
+def _member(run: MemberRun) -> Member:
+    return Member(run.run.rstrip("/"), run.token)
 
 
 def _told(handed: Handed) -> Distributed:

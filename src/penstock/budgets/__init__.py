@@ -18,6 +18,7 @@ from penstock.budgets.costs import (
 from penstock.budgets.distribution import (
     Distribution,
     Load,
+    at_places,
     distribute,
     granted,
     loads_from_measurements,
@@ -51,6 +52,7 @@ __all__ = [
     "Solution",
     "Table",
     "UnansweredError",
+    "at_places",
     "cost_function",
     "distribute",
     "granted",

@@ -1,6 +1,7 @@
 """From a topology and what was measured of it to a budget for every unit, as the control loop needs it.
 
-Units are modelled as shared queues at their sites' prices; whoever knows better gives a cost function.
+Units are modelled as shared queues at their sites' prices; whoever knows better gives a cost function. Where
+a unit may be at several sites, it counts at the first of them: `at_places` says at which one it is.
 Everything is pure: the same topology and loads give the same budgets. When the loads have not moved by
 more than a stated threshold, the present budgets stand.
 """
@@ -17,6 +18,7 @@ from penstock.budgets.queues import SharedQueue
 from penstock.budgets.solve import solve
 from penstock.errors import ConfigurationError
 from penstock.infrastructure.placement import Room, share
+from penstock.infrastructure.siting import placed, price_per_hour
 from penstock.monitoring.measurements import Measurement
 from penstock.topology.model import Topology
 
@@ -113,10 +115,26 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def at_places(topology: Topology, places: Mapping[str, str] | None = None) -> Topology:
+    """The topology with every unit at the one site it is at: by `places`, else where it would be placed."""
+    if len(topology.sites) < 2:
+        return topology
+    at = placed(topology, places)
+    return replace(topology, units=tuple(replace(unit, sites=(at[unit.name],)) for unit in topology.units))
+
+
 def instance_price_per_h(topology: Topology, unit: str) -> float:
-    """What an instance costs an hour: its share of the cheapest fitting host at the unit's first site."""
+    """What an instance costs an hour at the unit's first site: its share of the cheapest fitting host.
+
+    Where hosts are a cluster manager's, it is what its cores and memory cost; where there is nothing to be
+    leased, nothing.
+    """
     cores, memory_mib = topology.unit_cores(unit), topology.unit_memory_mib(unit)
     for site in topology.sites_of(unit):
+        if site.master is not None:
+            return price_per_hour(topology, unit, site)
+        if not site.flavours:
+            return 0.0
         fitting = [f for f in site.flavours if Room(f.cores, f.memory_mib).holds(cores, memory_mib)]
         if fitting:
             flavour = min(fitting, key=lambda f: float(f.price_per_btu) / f.cores)

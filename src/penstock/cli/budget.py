@@ -11,7 +11,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.budgets import SOLVERS, Load, Solution, granted, loads_from_sources, problem_of, solve
+from penstock.budgets import (
+    SOLVERS,
+    Load,
+    Solution,
+    at_places,
+    granted,
+    loads_from_sources,
+    problem_of,
+    solve,
+)
 from penstock.cli.choices import read_span
 from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
@@ -38,7 +47,7 @@ def budget(
     html: Annotated[Path | None, typer.Option(help="Write a page with the graph coloured by budget.")] = None,
 ) -> None:
     """Share a latency bound among the units at the least cost: budget, instances, cost and slack of each."""
-    topology = load(file)
+    topology = at_places(load(file))
     rates = source_rates(topology) if rate is None else dict.fromkeys(topology.source_by_name, _rate(rate))
     loads = loads_from_sources(topology, rates)
     problem = problem_of(

@@ -1,14 +1,16 @@
 """Latency budgets over several services: paper 004's hierarchy, live.
 
 One service coordinates. It knows the whole topology with its bounds, and for each unit the run of a service
-that has it. It asks every unit over HTTP what a budget would cost there, distributes the bounds, and hands
-the budgets out. Units keep their own policies, and tell nothing but prices. One that does not answer keeps
-the budget it has, and so does everybody where no distribution can be found.
+that has it. It asks these runs which units are where by now, as units go between them, and every unit what a
+budget would cost there, distributes the bounds, and hands the budgets out. Units keep their own policies, and
+tell nothing but prices. One that does not answer keeps the budget it has, and so does everybody where no
+distribution can be found.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import logging
 import math
@@ -24,6 +26,7 @@ from penstock.budgets.distribution import (
     QUANTILE,
     Distribution,
     Load,
+    at_places,
     distribute,
     instance_price_per_h,
     loads_from_measurements,
@@ -66,7 +69,8 @@ def cost_of(place: RunFolder, unit: str, latency_s: float) -> float:
 
     ConfigurationError where there is no such unit or nothing is known of its load yet.
     """
-    topology = place.plan().read_topology()
+    plan = place.plan()
+    topology = at_places(plan.read_topology(), plan.places)
     found = part_here(place).unit_by_name.get(unit)
     if found is None:
         raise ConfigurationError(f"there is no unit {unit} here")
@@ -130,6 +134,8 @@ class Coordination:
     members: Mapping[str, Member]
     every_s: float = EVERY_S
     """How often the bounds are distributed."""
+    others: tuple[Member, ...] = ()
+    """Further runs that units may go to."""
     budgets_s: Mapping[str, float] = field(default_factory=dict)
     """The budgets handed out last."""
 
@@ -171,7 +177,7 @@ class Coordinator:
         except PenstockError as error:
             LOG.warning("%s cannot be read: %s", self._file, error)
             return None
-        for member in found.members.values():
+        for member in (*found.members.values(), *found.others):
             remember(member.token)
         return found
 
@@ -228,12 +234,13 @@ class Coordinator:
                 LOG.warning("budgets were not distributed: %s", error)
 
     def _distributed(self, given: Coordination) -> Handed:
-        topology = parse_topology(given.topology)
+        members, places, away = _found(given)
+        topology = at_places(parse_topology(given.topology), places)
         costs = {
             unit: RemoteCost(
                 f"{member.run}/budgets/{unit}/cost", timeout_s=TIMEOUT_S, retries=1, token=member.token
             )
-            for unit, member in given.members.items()
+            for unit, member in members.items()
         }
         try:
             found = distribute(
@@ -244,8 +251,8 @@ class Coordinator:
             asked = sum(cost.requests for cost in costs.values())
             return Handed(given.budgets_s, requests=asked, problem=str(error))
         self._last = found
-        silent = dict(found.solution.kept)
-        for unit, member in given.members.items():
+        silent = {unit: away.get(unit, why) for unit, why in found.solution.kept.items()}
+        for unit, member in members.items():
             if unit not in silent and (problem := _hand_out(member, unit, found)) is not None:
                 silent[unit] = problem
         kept = {unit: s for unit, s in given.budgets_s.items() if unit in silent}
@@ -253,6 +260,55 @@ class Coordinator:
         written(self._file, to_json(replace(given, budgets_s=budgets_s)), mode=PRIVATE)
         asked = sum(cost.requests for cost in costs.values())
         return Handed(budgets_s, found.reason, silent, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a run says of where units are."""
+
+    site: str | None
+    places: Mapping[str, str]
+
+    def has(self, unit: str) -> bool:
+        """Whether a unit is at it; one that runs all units has every one that it is said to have."""
+        return self.site is None or self.places.get(unit) == self.site
+
+
+def _found(given: Coordination) -> tuple[dict[str, Member], dict[str, str], dict[str, str]]:
+    """The run that has each unit now, the site of each, and why none has it where no run known here does.
+
+    Which run has a unit is said by that run alone. Where the one that had it does not answer, and no other
+    one has it, it is asked all the same.
+    """
+    runs = {member.run: member for member in (*given.members.values(), *given.others)}
+    told = {run: said for run, member in runs.items() if (said := _where(member)) is not None}
+    members, places, away = dict(given.members), {}, {}
+    for unit, member in given.members.items():
+        before = told.get(member.run)
+        if before is None or not before.has(unit):
+            having = [run for run, said in told.items() if said.site is not None and said.has(unit)]
+            members[unit] = runs[having[0]] if having else member
+            if not having and before is not None:
+                away[unit] = f"it is at site {before.places.get(unit)}, and no run there is known here"
+        said = told.get(members[unit].run)
+        if said is not None and unit in said.places:
+            places[unit] = said.places[unit]
+    return members, places, away
+
+
+def _where(member: Member) -> _Told | None:
+    """Where a run says that units are; None where it does not answer."""
+    request = urllib.request.Request(
+        f"{member.run}/topology", headers={"Authorization": f"Bearer {member.token}"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            said = json.load(answer)
+        places = {str(unit): str(site) for unit, site in said["places"].items()}
+        return _Told(None if said["site"] is None else str(said["site"]), places)
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, http.client.HTTPException) as error:
+        LOG.warning("%s does not say where units are: %s", member.run, told(f"{error}"[:200]))
+        return None
 
 
 def _hand_out(member: Member, unit: str, found: Distribution) -> str | None:
