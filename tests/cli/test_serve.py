@@ -19,7 +19,11 @@ def test_the_unit_starts_the_service_as_it_was_asked_for(tmp_path: Path) -> None
     unit = penstock(*given, "--systemd", folder=tmp_path)
     assert _command(unit)[-len(given) :] == list(given)
     assert "Restart=always" in unit
-    assert "EnvironmentFile" not in unit
+    assert f"EnvironmentFile=-{runs}/environment" in unit, "where Java is, and the like"
+    assert "journal.env" not in unit
+    # At boot a database or an address may come up later: it is tried again and again.
+    for line in ("Wants=network-online.target", "StartLimitIntervalSec=0", "RestartSec=5"):
+        assert line in unit.splitlines()
 
 
 def test_the_journal_of_a_pair_is_in_a_file_for_its_owner_and_not_in_the_unit(tmp_path: Path) -> None:

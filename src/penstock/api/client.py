@@ -102,15 +102,22 @@ def elsewhere(run: Path) -> tuple[Service, str] | None:
 
 
 @contextlib.contextmanager
-def made_known(folder: Path, url: str) -> Iterator[None]:
-    """While inside, the service of a folder is found by it; LockHeldError where it has another one."""
-    with Lock(folder / "service.lock", f"the service of {folder}"):
+def made_known(folder: Path, url: str, *, has_turn: bool = False) -> Iterator[None]:
+    """While inside, the service of a folder is found by it; LockHeldError where it has another one.
+
+    Whose turn it is in a pair (`has_turn`) was told by the journal: one that is frozen would hold a lock
+    for ever, so none is taken.
+    """
+    alone = Lock(folder / "service.lock", f"the service of {folder}")
+    with contextlib.nullcontext() if has_turn else alone:
         known = {"url": url, "process": asdict(ProcessIdentity.of(os.getpid()))}
         written(folder / SERVICE_FILE, json.dumps(known), mode=PRIVATE)
         try:
             yield
         finally:
-            (folder / SERVICE_FILE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError, ValueError):
+                if json.loads((folder / SERVICE_FILE).read_text()) == known:
+                    (folder / SERVICE_FILE).unlink(missing_ok=True)
 
 
 def start(folder: Path, host: str, port: int, peers: Sequence[Path] = ()) -> tuple[Service, bool]:

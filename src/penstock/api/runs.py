@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +18,10 @@ from penstock.machine.folders import private_folder
 from penstock.machine.locks import LockHeldError
 from penstock.machine.secrets import kept_secret
 from penstock.runs.folder import RunFolder
-from penstock.runs.service import end_controller
+from penstock.runs.service import SERVED, end_controller
+from penstock.trying import Then, Tries
+
+LOG = logging.getLogger(__name__)
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 JOURNAL = "PENSTOCK_JOURNAL"
@@ -33,12 +39,18 @@ class Runs:
         self._journal = journal
         private_folder(self.root)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._tries: dict[str, Tries] = {}
         self._texts: dict[Path, tuple[int, str]] = {}
 
     @property
     def token(self) -> str:
         """What every request must carry; made once, readable by the owner alone."""
         return kept_secret(self.root / "token")
+
+    @property
+    def identity(self) -> str:
+        """What both services of a pair call this folder, wherever each of them has it."""
+        return hashlib.sha256(self.token.encode()).hexdigest()[:16]
 
     def __iter__(self) -> Iterator[tuple[str, RunFolder]]:
         for path in sorted(self.root.iterdir()):
@@ -69,19 +81,27 @@ class Runs:
     def take_up(self, hung_s: float | None = None) -> list[str]:
         """Go on with runs that nobody runs and that are not over, as after a reboot; their names.
 
+        It may be called again and again: what does not hold is tried after growing pauses, up to a limit.
         With `hung_s` a controller of this machine that has said nothing for so long is ended first.
         """
         found = []
         for name, place in self:
-            if place.result() is not None:
-                continue
-            if hung_s is not None and place.age_s() > hung_s:
-                end_controller(place)
-            if self.is_running(name, place):
-                continue
             try:
+                if place.result() is not None:
+                    continue
                 plan = place.plan()
             except PenstockError:
+                continue  # what it is can be asked of it by name; the others go on
+            if hung_s is not None and place.age_s() > hung_s:
+                end_controller(place)
+            tries = self._tries.setdefault(name, Tries())
+            if self.is_running(name, place):
+                tries.well(time.monotonic())
+                continue
+            then = tries.down(time.monotonic())
+            if then is Then.ASK:
+                LOG.error("the run %s does not stay up and is not started any more; its log says why", name)
+            if then is not Then.TRY:
                 continue
             file = self.root / TOPOLOGIES / name / "topology.yaml"
             private_folder(file.parent)
@@ -113,7 +133,9 @@ class Runs:
         if code is not None:
             command += ["--code", code]
         # By the environment: a command line is everybody's to read, and the URL may hold a password.
-        environment = {**os.environ, **({} if self._journal is None else {JOURNAL: self._journal})}
+        environment = {**os.environ, SERVED: "1"}
+        if self._journal is not None:
+            environment[JOURNAL] = self._journal
         # In a session of its own: a service that ends, or is started anew, leaves its runs alone.
         with (file.parent / "run.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
@@ -126,9 +148,11 @@ class Runs:
             )
 
     def is_running(self, name: str, place: RunFolder) -> bool:
-        """Whether somebody runs it: the process that was started here, or a controller that holds it."""
+        """Whether somebody runs it: the process that was started here, a watcher, or a controller."""
         started = self._started.get(name)
         if started is not None and started.poll() is None:
+            return True
+        if place.watch_lock().in_use():
             return True
         try:
             with place.lock():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +17,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.console import console as open_console
-from penstock.errors import ClusterError, ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError, PenstockError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.processes import exit_on_sigterm, interrupt_on_signals
@@ -27,14 +29,26 @@ if TYPE_CHECKING:
     from penstock.api.runs import Runs
     from penstock.runs.turns import Turn
 
+LOG = logging.getLogger(__name__)
+
+TAKEN_UP_EVERY_S = 3.0
+"""How often it is looked for runs that nobody runs."""
+GRACE_S = 3
+"""How long whoever still listens (events, a page) may keep a service that ends."""
 UNIT = """[Unit]
 Description=Penstock in {folder}
 After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 User={user}
+# Where Java is, credentials of a cloud and the like: lines of NAME=value, if there is such a file.
+EnvironmentFile=-{folder}/environment
 {environment}ExecStart={command}
 Restart=always
+# A database or an address may come up later than this.
+RestartSec=5
 # Runs go on when the service is started anew; it takes them up.
 KillMode=process
 
@@ -86,7 +100,7 @@ def serve(
     runs = Runs(folder, journal)
     listening = _listening(host, port)
     with contextlib.ExitStack() as stack:
-        turn = None if journal is None else stack.enter_context(Turn(journal, str(runs.root)))
+        turn = None if journal is None else stack.enter_context(Turn(journal, runs.identity))
         if turn is not None:
             interrupt_on_signals()
             console.print(f"standing by for {runs.root} until no other service serves it", soft_wrap=True)
@@ -111,28 +125,48 @@ def _serve(
     from penstock.api.punctual import PunctualProtocol
     from penstock.runs.turns import SILENT_S
 
-    for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
-        console.print(f"taken up again: {name}", markup=False)
+    ended = threading.Event()
+
+    def take_up() -> None:
+        for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
+            console.print(f"taken up again: {name}", markup=False)
+
+    def go_on_taking_up() -> None:
+        while not ended.wait(TAKEN_UP_EVERY_S):
+            try:
+                take_up()
+            except (PenstockError, OSError) as error:
+                LOG.warning("runs could not be looked at: %s", error)
+
+    take_up()
     host, port = listening.getsockname()[:2]
     address = f"http://{host}:{port}/"
     told = f"serving {runs.root} at {address}api/v1; the token is in {runs.root / 'token'}"
     console.print(told, soft_wrap=True, highlight=False)
     # A log is no place for a token: on a terminal the address is whole, else the page asks for it.
     console.print(f"page: {address}{f'#token={runs.token}' if console.is_terminal else ''}", soft_wrap=True)
-    config = uvicorn.Config(app, http=PunctualProtocol, log_level="warning", timeout_keep_alive=5)
+    config = uvicorn.Config(
+        app, http=PunctualProtocol, log_level="warning", timeout_keep_alive=5,
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     lost: list[str] = []
 
     def leave(why: str) -> None:
         lost.append(why)
+        ended.set()
         server.should_exit = True
 
     if turn is not None:
         turn.keep(leave)
     exit_on_sigterm()  # uvicorn ends in order, then passes the signal on
     peers.start()
-    with made_known(runs.root, address):
-        server.run([listening])
+    threading.Thread(target=go_on_taking_up, daemon=True, name="penstock-taking-up").start()
+    with made_known(runs.root, address, has_turn=turn is not None):
+        try:
+            server.run([listening])
+        finally:
+            ended.set()
     if lost:
         raise ClusterError(f"another service has taken over, this one ends: {lost[0]}")
 

@@ -48,7 +48,7 @@ class RunFolder:
     def opened(self) -> Journal:
         """The durable record of the run, wherever its plan says that it is."""
         plan = self.plan()
-        return Journal(plan.journal or self.journal, plan.name)
+        return Journal(plan.journal or self.journal, plan.journalled_as)
 
     @property
     def log(self) -> Path:
@@ -68,6 +68,10 @@ class RunFolder:
     def lock(self) -> Lock:
         """One controller a run: held while it runs, let go of by its end, however that comes."""
         return Lock(self.root / "controller.lock", f"the run in {self.root}")
+
+    def watch_lock(self) -> Lock:
+        """One watcher a run: held for as long as it would start a killed controller again."""
+        return Lock(self.root / "watcher.lock", f"the run in {self.root}")
 
     def running(self, silent_s: float = SILENT_S) -> bool:
         """Whether it goes on, as far as one can tell by looking, and without taking its lock.
@@ -141,10 +145,15 @@ class RunFolder:
         self.write_result(result)
 
     def result(self) -> RunResult | None:
-        """What the run came to; None while it is not over."""
-        with contextlib.suppress(OSError):
+        """What the run came to; None while it is not over. ConfigurationError where it cannot be read."""
+        try:
             return from_json(RunResult, (self.root / "result.json").read_text())
-        return None
+        except OSError:
+            return None
+        except PenstockError as error:
+            raise ConfigurationError(
+                f"the result of the run in {self.root} cannot be read: {error}"
+            ) from None
 
     def forget_result(self) -> None:
         """The run goes on."""

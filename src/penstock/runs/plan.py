@@ -99,6 +99,11 @@ class RunPlan:
         """What its processes are found by: its name, and its site where several have a run of this name."""
         return self.name if self.site is None else f"{self.name}.{self.site}"
 
+    @property
+    def journalled_as(self) -> str:
+        """The run's name in its journal: runs of several sites may share one that is a database."""
+        return self.name if self.journal is None else self.label
+
     @staticmethod
     def of(topology: Topology, name: str, **options: object) -> RunPlan:
         """The plan of a run of this topology."""

@@ -97,7 +97,7 @@ class Run:
             folder.units.share_name(plan.name)
         self.drivers = Drivers(plan.label, folder.units)
         self.plane = SparkPlane(units, self.drivers, self.specification, self.clock, self.progress.heard)
-        self.journal = Journal(plan.journal or folder.journal, plan.name)
+        self.journal = Journal(plan.journal or folder.journal, plan.journalled_as)
         self._stack.callback(self.journal.close)
         self._upkeep = Upkeep(self.journal, self.clock, self.topology.loop.journal_s)
         self.controller: Controller | None = None

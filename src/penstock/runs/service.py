@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
@@ -21,7 +22,6 @@ from penstock.controller.result import RunResult
 from penstock.controller.status import Status
 from penstock.errors import (
     ClusterError,
-    ConfigurationError,
     FencedError,
     JournalUnavailableError,
     PenstockError,
@@ -52,6 +52,9 @@ EXIT_TAKEN_OVER = 76
 """Exit code of a controller whose run another one has taken over: it leaves all of it to that one."""
 EXIT_AGAIN = 75
 """Exit code of a controller that could not go on for want of room or of its journal: it is tried again."""
+SERVED = "PENSTOCK_SERVED"
+"""The variable that says that a service started the run, and starts it again where somebody ends its
+processes: a signal is no wish to end the run then, for a machine that shuts down sends one to everybody."""
 MACHINE = 1
 """The first process of every machine: it is there as long as the machine is up."""
 LEAVING_S = 40.0
@@ -86,13 +89,11 @@ def run_topology(
     the units at that site run here; others have a run of the same name elsewhere. `warm_from` is the folder
     or journal of an earlier run, which tells what the units' loads usually do.
     """
-    if site is not None and journal is not None:
-        raise ConfigurationError("a run at one site has a journal of its own; leave --journal away")
     require_runnable(topology, folder, here(topology, {}, site))
     place = RunFolder.at(folder)
     earlier = place.earlier_plan()
     # The runs of several sites have one name: topics bear it.
-    new = f"run-{topology.name}-{os.getpid()}" if site is None else topology.name
+    new = f"run-{topology.name}-{secrets.token_hex(4)}" if site is None else topology.name
     chosen = name or (earlier.name if earlier is not None else new)
     plan = RunPlan.of(
         topology,
@@ -110,26 +111,36 @@ def run_topology(
     )
     if earlier is not None:
         plan = plan.going_on(earlier)
-    _await_earlier(plan.label)
-    with place.lock():
-        # Held for a moment only: where another watcher's controller runs, this says so and whose it is.
-        pass
-    ensure_archive()
-    place.write_plan(plan)
-    place.forget_result()
-    watched = ChildProcesses(f"{plan.label}-controller")
-    try:
-        _watch(watched, place, watch, stopped, topology.loop.silence_s)
-    except KeyboardInterrupt:
-        # SIGTERM, which nobody inherits as ignored: a run in the background of a shell ends as well.
-        watched.signal("controller", signal.SIGTERM)
-        wait_until(lambda: not watched.alive("controller"), STOP_S, poll_s=0.2)
-    finally:
-        watched.stop_all(30.0)
-    result = place.result()
+    with place.watch_lock():
+        _await_earlier(plan.label)
+        with place.lock():
+            # Held for a moment only: where another watcher's controller runs, this says so and whose it is.
+            pass
+        ensure_archive()
+        place.write_plan(plan)
+        place.forget_result()
+        watched = ChildProcesses(f"{plan.label}-controller")
+        told = False
+        try:
+            _watch(watched, place, watch, stopped, topology.loop.silence_s)
+        except KeyboardInterrupt:
+            # SIGTERM, which nobody inherits as ignored: a run in the background of a shell ends as well.
+            told = True
+            watched.signal("controller", signal.SIGTERM)
+            wait_until(lambda: not watched.alive("controller"), STOP_S, poll_s=0.2)
+        finally:
+            watched.stop_all(30.0)
+        result = place.result()
+    if result is None and told and is_served():
+        raise ClusterError("a signal ended the processes of the run; its service takes it up again")
     if result is None:
         raise ClusterError(f"the run left no result:\n{log_tail(place.log, 12)}")
     return result
+
+
+def is_served() -> bool:
+    """Whether a service started this run, and takes it up again: a signal does not end it."""
+    return os.environ.get(SERVED) == "1"
 
 
 def _watch(
@@ -239,6 +250,14 @@ def main(arguments: list[str] | None = None) -> int:
     log_redacted()
     told = told_by_signals()
     watcher = os.getppid()
+    leaving = False
+
+    def leaves() -> bool:
+        # Without its watcher nobody would ever end this run: leave in order.
+        nonlocal leaving
+        leaving = bool(told) or os.getppid() != watcher
+        return leaving
+
     try:
         plan = folder.plan()
         # What a stand-by may take over is ended by nobody else who clears up on this machine meanwhile.
@@ -246,8 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Run(plan, folder) as run:
             gc.collect()
             gc.freeze()  # what starting left stays: no turn has to wait while a full collection walks it
-            # Without its watcher nobody would ever end this run: leave in order.
-            run.run(stopped=lambda: bool(told) or os.getppid() != watcher)
+            run.run(stopped=leaves)
             result, last = run.result(), run.status()
     except FencedError as error:
         LOG.error("%s; this one leaves everything to it", error)
@@ -259,6 +277,9 @@ def main(arguments: list[str] | None = None) -> int:
     except PenstockError as error:
         LOG.error("%s", error)
         return 2
+    if leaving and is_served():
+        LOG.warning("everything was stopped for a signal, or for want of a watcher; the run is not over")
+        return EXIT_AGAIN
     # In place only once everything is stopped: the watcher takes it as "all is over".
     folder.write_end(last, result)
     return 0
