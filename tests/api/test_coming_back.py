@@ -76,9 +76,7 @@ def comes_back(runs: Runs) -> None:
         return place.age_s() < min(before, 5.0) and place.lock().in_use()
 
     before = place.age_s()
-    assert wait_until(lambda: place.age_s() < min(before, 5.0) and place.lock().in_use(), PATIENCE_S), told(
-        runs
-    )
+    assert wait_until(works, PATIENCE_S), told(runs)
     assert runs.take_up() == [], "it runs: nobody starts it a second time"
 
 
