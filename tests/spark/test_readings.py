@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from penstock.machine.processes import wait_until
@@ -24,16 +26,46 @@ while True:
 """
 
 
+BUSY = "while True: pass"
+BUSY_ONCE_TOLD = f"""
+import subprocess, sys, time
+sys.stdin.readline()
+subprocess.Popen([sys.executable, "-c", {BUSY!r}])
+time.sleep(60)
+"""
+
+
+@contextmanager
+def an_executor(code: str) -> Iterator[tuple[Executor, subprocess.Popen[bytes]]]:
+    """Something that looks like an executor of one core to whoever goes through the processes."""
+    words = [sys.executable, "-c", code, "--app-id", APPLICATION, "--executor-id", "1"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+        try:
+            yield Executor("1", "127.0.0.1", 1, 0.0, 0, 0, 0.0, 0), process
+        finally:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+
+
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    """Something that looks like an executor of one core to whoever goes through the processes."""
-    words = [sys.executable, "-c", HALF_IDLE, "--app-id", APPLICATION, "--executor-id", "1"]
-    process = subprocess.Popen(words)
-    try:
-        yield Executor("1", "127.0.0.1", 1, 0.0, 0, 0, 0.0, 0)
-    finally:
-        process.kill()
-        process.wait()
+    """An executor that is busy now and then."""
+    with an_executor(HALF_IDLE) as (found, _):
+        yield found
+
+
+def test_a_worker_born_after_its_executor_was_found_is_read_within_seconds() -> None:
+    with an_executor(BUSY_ONCE_TOLD) as (young, process):
+        processes = ExecutorProcesses(APPLICATION, 512)
+
+        def cpu() -> float | None:
+            return processes.readings([young]).get("1", (None, 0.0))[0]
+
+        assert wait_until(lambda: cpu() == pytest.approx(0.0, abs=0.05), 20.0)
+        assert process.stdin is not None
+        process.stdin.close()  # tells it
+        assert wait_until(lambda: (cpu() or 0.0) > 0.05, 15.0)
 
 
 def test_an_executor_that_was_given_further_slots_is_read_as_a_share_of_all_of_them(

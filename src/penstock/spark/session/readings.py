@@ -19,6 +19,11 @@ from penstock.spark.gateway.executors import Executor
 
 LOOK_AGAIN_S = 30.0
 """How often executors' process trees are looked up anew."""
+LOOK_AGAIN_YOUNG_S, YOUNG_S = 2.0, 60.0
+"""How often while an executor is young: its Python workers are born with its first tasks, and until they are
+found what they use is missing from its CPU."""
+LARGEST_SHARE = 0.005
+"""Looking takes no more than this share of a core: where it takes long, it is done less often."""
 
 
 class ExecutorProcesses:
@@ -32,6 +37,8 @@ class ExecutorProcesses:
         self._cpu_s: dict[str, tuple[float, dict[int, float]]] = {}
         self._trees: dict[int, list[psutil.Process]] = {}
         self._looked_s = 0.0
+        self._look_cost_s = 0.0
+        self._found_s: dict[str, float] = {}
         self._allowed: dict[str, float] = {}
         """What the control groups around executors leave to each, as of the last look at their trees."""
 
@@ -43,11 +50,14 @@ class ExecutorProcesses:
         if not self._processes:
             return {}
         now_s = time.monotonic()
-        if set(self._processes) - known or now_s - self._looked_s > LOOK_AGAIN_S:
-            # Going through all processes costs ten milliseconds; Python workers come and go rarely.
+        new = set(self._processes) - known
+        self._found_s.update(dict.fromkeys(new, now_s))
+        if new or now_s - self._looked_s > self._rest_s(now_s):
+            # Going through all processes costs some milliseconds; Python workers come and go rarely.
+            begun_s = time.thread_time()
             self._trees = process_trees([process.pid for process in self._processes.values()])
-            self._looked_s = now_s
             self._allowed = self._shares_of_hosts()
+            self._looked_s, self._look_cost_s = now_s, time.thread_time() - begun_s
         found = {}
         for executor, process in self._processes.items():
             tree = self._trees.get(process.pid, [])
@@ -63,6 +73,12 @@ class ExecutorProcesses:
                 found[executor] = (min(1.0, max(0.0, share)), min(1.0, memory_ratio))
         return found
 
+    def _rest_s(self, now_s: float) -> float:
+        """How long a look at the trees is good for."""
+        if any(now_s - found_s < YOUNG_S for found_s in self._found_s.values()):
+            return min(LOOK_AGAIN_S, max(LOOK_AGAIN_YOUNG_S, self._look_cost_s / LARGEST_SHARE))
+        return LOOK_AGAIN_S
+
     def _shares_of_hosts(self) -> dict[str, float]:
         """The cores that limits leave to each executor; those inside one limit share it evenly."""
         limits = {name: cores_allowed(process.pid) for name, process in self._processes.items()}
@@ -77,6 +93,7 @@ class ExecutorProcesses:
         ]:
             del self._processes[gone]
             self._cpu_s.pop(gone, None)
+            self._found_s.pop(gone, None)
         missing = executors - self._processes.keys()
         # Looking through all processes costs milliseconds: only when there is somebody new to find.
         if not missing or missing <= self._unseen:
