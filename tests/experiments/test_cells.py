@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.experiments.cells import (
-    PRICES,
-    WORKLOADS,
-    Row,
-    calibration_of,
-    figures_of,
-    filter_of,
-    load_parameters,
-    pays,
-    run,
-)
+from penstock.experiments.cells import PRICES, calibration_of, filter_of, load_parameters, run
+from penstock.experiments.cells_page import figures_of, pays
+from penstock.experiments.cells_rows import WORKLOADS, Row
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.filters import make_filter
 from penstock.filters.calibration import Calibration

@@ -7,17 +7,16 @@ the profile of one run, says of the others. Runs take minutes each: fewer and sh
 
 from __future__ import annotations
 
-import csv
 import importlib
 import importlib.util
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,27 +24,23 @@ import numpy as np
 from penstock.controller.journal import Journal
 from penstock.controller.warm_start import warm_started
 from penstock.errors import ConfigurationError
+from penstock.experiments.cells_page import figures_of, write_page
+from penstock.experiments.cells_rows import MEGAPIXELS, WORKLOADS, Row, write_rows
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.experiments.kalman_paper import FILTERS
 from penstock.experiments.kalman_runs import LabLike
 from penstock.experiments.within import host_time_s, scaling_events
 from penstock.filters.calibration import Calibration
 from penstock.report.figures import Figure, write_figures
-from penstock.report.page import Page
 from penstock.runs.profile import PROFILE, Profile, simulated_twin
 from penstock.topology.model import Choice, Topology
 
-WORKLOADS = ("Pyramid", "Square", "Lab")
 MINUTES = 5.0
 MOST_PER_S = 24.0
 """Images a second at the top: 0.75 to 0.85 of a core of work with pictures of this size. One executor of one
 core does not keep up with it, and two cores still have room for Spark's own work."""
-MEGAPIXELS = 1.7
-"""The paper's pictures."""
 STEP_S = 5.0
 """Length of the steps the laboratory's trace is followed by."""
-FEWER_EVENTS_PER_CENT = -60.0
-NEAR_PER_CENT = 20.0
 PRICES = Prices(vm_hour=0.0408)
 """Today's price of a VM with one core and 4 GiB: EC2's m7g.medium, Linux, us-east-1, on demand, half of the
 0.0816 USD/h that m7g.large was listed at in June 2026. The paper reckons with 0.0612 (`Prices`). `--vm-price`
@@ -60,40 +55,6 @@ POLICY = {
 """The paper's rules: only the Kalman filter's estimate says how many instances are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one run came to; `simulated` rows have no correctness of their own."""
-
-    workload: str
-    filter: str
-    seed: int
-    kind: str
-    vm_h: float
-    events: float
-    image_s: float
-    query_s: float
-    image_violations: float
-    query_violations: float
-    right: bool
-
-    @property
-    def violations(self) -> float:
-        """Images and queries beyond their promises."""
-        return self.image_violations + self.query_violations
-
-
-METRICS: Mapping[str, tuple[str, Callable[[Row], float]]] = {
-    "VM time": ("h", lambda row: row.vm_h),
-    "scaling events": ("", lambda row: row.events),
-    "image processing time": ("s", lambda row: row.image_s),
-    "query processing time": ("s", lambda row: row.query_s),
-    "image violations": ("", lambda row: row.image_violations),
-    "query violations": ("", lambda row: row.query_violations),
-    "SLA violations": ("", lambda row: row.violations),
-}
-"""The rows of Tables 3 to 5, with the two promises apart."""
-PREDICTED = ("scaling events", "VM time", "image violations")
-"""What the simulator is held against. It cannot tell queries from images: they are left out on both sides."""
 QUERIES = "queries"
 """The source the twin does without."""
 IMAGE_S = 5.0
@@ -143,9 +104,9 @@ def run(
             profile = Profile.read(outcome.folder / PROFILE)
         else:
             rows.append(simulated_row(workload, name, seed, topology, profile))
-        _write_rows(out / "runs.csv", rows)  # what was measured stays, whatever happens to a later run
+        write_rows(out / "runs.csv", rows)  # what was measured stays, whatever happens to a later run
     figures = figures_of(rows, prices or PRICES)
-    _write_page(out / "cells.html", rows, figures)
+    write_page(out / "cells.html", rows, figures)
     write_figures(figures, out / "summary.json")
     return figures
 
@@ -283,138 +244,3 @@ def of_images(topology: Topology) -> Topology:
             for operator in topology.operators
         ),
     )
-
-
-# --- figures ---
-
-
-def figures_of(rows: Sequence[Row], prices: Prices) -> list[Figure]:
-    """The claims with their bars, the break-even, the simulator's deviations, then the tables' values.
-
-    The break-even is told at the price of a VM that is given, and at the paper's.
-    """
-    real = [row for row in rows if row.kind == "spark"]
-    figures = [
-        Figure(
-            "runs whose counts and answers equal the batch computation",
-            float(sum(row.right for row in real)),
-            f"= {len(real)}",
-            None,
-            all(row.right for row in real),
-            "",
-        )
-    ]
-    for workload in _order(real, WORKLOADS, lambda row: row.workload):
-        ours, plain = (_cell(real, workload, name) for name in ("kalman", "none"))
-        if ours and plain:
-            change = per_cent(mean(ours, "scaling events"), mean(plain, "scaling events"))
-            figures.append(
-                Figure(
-                    f"{workload}: scaling events of kalman against none",
-                    change,
-                    f"<= {FEWER_EVENTS_PER_CENT:g} %",
-                    None,
-                    change <= FEWER_EVENTS_PER_CENT,
-                    "%",
-                )
-            )
-            more = mean(ours, "SLA violations") - mean(plain, "SLA violations")
-            figures.append(
-                Figure(
-                    f"{workload}: SLA violations of kalman less those of none", more, "<= 0", None, more <= 0
-                )
-            )
-            more_h = mean(ours, "VM time") - mean(plain, "VM time")
-            for each in dict.fromkeys((prices, Prices())):
-                at = f"{each.vm_hour:g} {each.currency}/h"
-                figures.append(
-                    Figure(f"{workload}: kalman pays against none at {at}", pays(more_h, -more, each))
-                )
-    figures += _predictions(rows)
-    for workload in _order(real, WORKLOADS, lambda row: row.workload):
-        for name in _order(real, FILTERS, lambda row: row.filter):
-            found = _cell(real, workload, name)
-            for metric, (unit, value) in METRICS.items():
-                if found:
-                    figures.append(
-                        Figure(f"{workload}, {name}: {metric}", fmean(map(value, found)), unit=unit)
-                    )
-    return figures
-
-
-def _predictions(rows: Sequence[Row]) -> list[Figure]:
-    """How far the simulator is off for the runs whose profile it was not given, over all of them."""
-    told = {(r.workload, r.filter, r.seed): r for r in rows if r.kind == "simulated"}
-    pairs = [
-        (row, told[key])
-        for row in rows
-        if row.kind == "spark" and (key := (row.workload, row.filter, row.seed)) in told
-    ]
-    figures = []
-    for metric in PREDICTED if pairs else ():
-        value = METRICS[metric][1]
-        off = per_cent(fmean(value(b) for _, b in pairs), fmean(value(a) for a, _ in pairs))
-        name = f"simulator: {metric} of {len(pairs)} other runs"
-        bar = f"within {NEAR_PER_CENT:g} %"
-        figures.append(Figure(name, off, bar, None, abs(off) <= NEAR_PER_CENT, "%"))
-    return figures
-
-
-def pays(more_h: float, fewer: float, prices: Prices) -> str:
-    """From which price of a violation on a filter pays that needs more hours for fewer violations."""
-    if more_h <= 0 <= fewer:
-        return "at any price of a violation"
-    if more_h >= 0 >= fewer:
-        return "at no price of a violation"
-    limit = abs(more_h * prices.vm_hour / fewer)
-    return f"{'from' if fewer > 0 else 'up to'} {limit:.3g} {prices.currency} a violation"
-
-
-def mean(rows: Sequence[Row], metric: str) -> float:
-    """The mean of a metric over runs."""
-    return fmean(METRICS[metric][1](row) for row in rows)
-
-
-def per_cent(own: float, other: float) -> float:
-    """By how much own differs from other; 0 where both are 0."""
-    if other == 0:
-        return 0.0 if own == 0 else math.inf
-    return 100.0 * (own / other - 1.0)
-
-
-def _cell(rows: Sequence[Row], workload: str, name: str) -> list[Row]:
-    return [row for row in rows if row.workload == workload and row.filter == name]
-
-
-def _order(rows: Sequence[Row], known: Sequence[str], key: Callable[[Row], str]) -> list[str]:
-    found = {key(row) for row in rows}
-    return [name for name in known if name in found]
-
-
-def _write_rows(file: Path, rows: Sequence[Row]) -> None:
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
-def _write_page(file: Path, rows: Sequence[Row], figures: Sequence[Figure]) -> None:
-    real = [row for row in rows if row.kind == "spark"]
-    page = Page("The cell laboratory", f"{len(real)} runs on real Spark, {MEGAPIXELS:g} megapixels a picture")
-    page.table(
-        "Verdicts",
-        ["", "value", "bar", "held"],
-        [[f.name, f.here, f.bar, "yes" if f.holds else "no"] for f in figures if f.bar],
-    )
-    for workload in _order(real, WORKLOADS, lambda row: row.workload):
-        names = _order(real, FILTERS, lambda row: row.filter)
-        table: list[list[object]] = []
-        for metric, (unit, value) in METRICS.items():
-            cells: list[object] = [f"{metric} [{unit}]" if unit else metric]
-            for name in names:
-                values = [value(row) for row in _cell(real, workload, name)]
-                spread = f" ({stdev(values):.3g})" if len(values) > 1 else ""
-                cells.append(f"{fmean(values):.4g}{spread}" if values else "not run")
-            table.append(cells)
-        page.table(workload, ["mean (σ)", *names], table)
-    page.write(file)
