@@ -21,7 +21,7 @@ from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.topology.file import dump_topology, parse_topology
-from penstock.topology.model import Choice
+from penstock.topology.model import Choice, Unit
 from tests.runs.test_changes import a_pair, with_operator, with_unit
 
 BASE = "/api/v1/runs"
@@ -307,6 +307,27 @@ def test_somebody_outside_subscribes_reads_says_how_far_it_is_and_leaves(
     wrong = client.put(f"{BASE}/shop/streams/count/subscribers/office", json={})
     assert wrong.status_code == 409
     assert "those of operators that another unit reads: read" in wrong.json()["errors"][0]
+
+
+def test_who_subscribed_to_a_stream_that_ends_is_named_beforehand_and_reads_what_waits(
+    client: TestClient, runs: Runs
+) -> None:
+    client.put(OFFICE, json={})
+    place = RunFolder(runs.root / "shop")
+    part = runs.root / "part.json"
+    part.write_text('{"record_id": "a"}\n')
+    publish_to_subscribers(place.units.channels / "files" / "read", [part], 1, 0, "me")
+    merged = replace(a_pair(), units=(Unit("all", ("read", "count")),))
+    found = client.post(f"{BASE}/shop/preview", json={"topology": dump_topology(merged)}).json()
+    assert any("office subscribed to it" in state for state in found["given_up"])
+    place.write_plan(place.plan().changed(merged, ()))
+    (listed,) = client.get(f"{BASE}/shop/streams").json()
+    assert (listed["ended"], listed["subscribers"][0]["waiting"]) == (True, 1)
+    batch = client.get(OFFICE).json()
+    assert [record["record_id"] for record in batch["records"]] == ["a"]
+    assert client.post(f"{OFFICE}/done", json={"number": batch["number"]}).json()["waiting"] == 0
+    assert client.delete(OFFICE).status_code == 200
+    assert client.get(f"{BASE}/shop/streams").json() == []
 
 
 def test_a_look_up_is_given_further_versions_and_each_is_put_on_record(

@@ -29,6 +29,9 @@ class Stream(Answer):
     """The operator whose records they are."""
     subscribers: list[dict[str, Any]]
     """Each as a [SubscriberState](#subscriberstate)."""
+    ended: bool = Field(
+        False, description="Whether no more comes, by a change: its subscribers read what waits, and leave."
+    )
 
 
 class Asked(Strict):
@@ -95,9 +98,11 @@ def list_streams(place: Place) -> list[Stream]:
     """The streams of a run, and who outside of it subscribes to them."""
     return [
         Stream(
-            operator=operator, subscribers=[_told(s).model_dump() for s in streams.standings(place, operator)]
+            operator=each.operator,
+            subscribers=[_told(standing).model_dump() for standing in each.standings],
+            ended=each.ended,
         )
-        for operator in streams.streams(place)
+        for each in streams.listed(place)
     ]
 
 

@@ -11,6 +11,7 @@ from penstock.runs.changes import Preview, preview, require_possible
 from penstock.runs.folder import RunFolder
 from penstock.runs.part import at_site
 from penstock.runs.plan import Handed
+from penstock.runs.streams import subscribers
 from penstock.spark.unit.specification import topology_text
 from penstock.topology.model import Topology
 
@@ -37,7 +38,15 @@ def previewed(
     present, status = place.plan(), place.status()
     leased = None if status is None else {(host.site, host.flavour) for host in status.hosts}
     old = present.read_topology()
-    found = preview(old, topology, fed=present.feed, places=present.places, to=places, leased=leased)
+    found = preview(
+        old,
+        topology,
+        fed=present.feed,
+        places=present.places,
+        to=places,
+        leased=leased,
+        subscribers=subscribers(place),
+    )
     return at_site(found, old, topology, present, handed)
 
 

@@ -41,7 +41,8 @@ class Preview:
     renewals: tuple[str, ...] = ()
     """Units that are started again without the state they had."""
     given_up: tuple[str, ...] = ()
-    """State that is lost by it, in words: done only where that was asked for."""
+    """State that is lost by it, and streams that end for subscribers, in words: done only where that was
+    asked for."""
     drains: tuple[str, ...] = ()
     """Units that finish what there is to read before they are changed or end."""
     ending: tuple[Edge, ...] = ()
@@ -91,12 +92,14 @@ def preview(
     places: Mapping[str, str] | None = None,
     to: Mapping[str, str] | None = None,
     leased: Collection[tuple[str, str]] | None = None,
+    subscribers: Mapping[str, Collection[str]] | None = None,
 ) -> Preview:
     """What it would do to move a running topology from one version to the next.
 
     `fed` says whether the run itself writes the generated sources' records. `places` are the sites units are
     at, `to` those that some of them shall go to: each leaves its site as it is changed, and starts there.
     `leased` are site and flavour of the hosts there are; None where nobody knows: there may be any.
+    `subscribers` are those outside who subscribe to an operator's records.
     """
     was = placed(old, places)
     stays = {unit: site for unit, site in was.items() if not _is_dear(old, new, unit, was)}
@@ -118,6 +121,7 @@ def preview(
     stops = tuple(unit for unit in before if unit not in after)
     given_up = [state for fate in fates.values() for state in fate.given_up]
     given_up += [state for unit in stops for state in _ended_state(unit, old, new)]
+    given_up += _cut_off(old, new, subscribers or {})
     return Preview(
         changes,
         tuple(unit for unit, fate in fates.items() if fate.restarts and not fate.renewed),
@@ -193,7 +197,7 @@ def require_possible(found: Preview, *, give_up_state: bool = False) -> None:
         raise ConfigurationError("this cannot be changed while it runs: " + "; ".join(found.refused))
     if found.given_up and not give_up_state:
         raise ConfigurationError(
-            f"this would give up state: {'; '.join(found.given_up)}. Say that it may (--give-up-state)"
+            f"this would give up {'; '.join(found.given_up)}. Say that it may (--give-up-state)"
         )
 
 
@@ -404,6 +408,24 @@ def _ended_state(unit: str, old: Topology, new: Topology) -> Iterator[str]:
     for name in old.unit_by_name[unit].operators:
         if old.operator_by_name[name].stateful and name in new.operator_by_name:
             yield f"state of operator {name}: it goes to unit {new.unit_of[name]}"
+
+
+def _cut_off(old: Topology, new: Topology, subscribers: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """The streams that end although somebody outside subscribes to them."""
+    before, now = (dict(sent(topology)) for topology in (old, new))
+    for name, known in subscribers.items():
+        if known and name in before and before[name] != now.get(name):
+            other = f"goes over channel {now[name]} from then on" if name in now else "ends"
+            yield f"stream of operator {name}: it {other}, and {', '.join(known)} subscribed to it"
+
+
+def sent(topology: Topology) -> Iterator[tuple[str, str]]:
+    """The operators whose records cross from unit to unit, and the channel each goes by."""
+    for unit in topology.unit_by_name:
+        plan = plan_unit(topology, unit)
+        for outlet in plan.outlets:
+            if outlet.streams:
+                yield outlet.operator, plan.channel.name
 
 
 def _same_columns(old: Topology, new: Topology, name: str) -> bool:

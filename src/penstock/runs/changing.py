@@ -23,6 +23,7 @@ from penstock.runs.handover import Handover
 from penstock.runs.part import at_site, here
 from penstock.runs.plan import Pending
 from penstock.runs.preparing import Preparing
+from penstock.runs.streams import subscribers
 from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.specification import topology_text
 from penstock.spark.unit.streams import Channels
@@ -65,7 +66,13 @@ class Changing:
             back = {unit: s for unit, s in pending.places.items() if places.get(unit) == run.plan.site}
             pending = replace(pending, places=back)
         found = preview(
-            run.topology, topology, fed=fed, places=places, to=pending.places, leased=self._leased()
+            run.topology,
+            topology,
+            fed=fed,
+            places=places,
+            to=pending.places,
+            leased=self._leased(),
+            subscribers=subscribers(run.folder),
         )
         found = at_site(found, run.topology, topology, run.plan, pending.handed)
         require_possible(found, give_up_state=pending.give_up_state or pending.back)

@@ -1,7 +1,12 @@
-"""The streams of a run that somebody outside of it can subscribe to: those that cross from unit to unit."""
+"""The streams of a run that somebody outside of it can subscribe to: those that cross from unit to unit.
+
+A stream ends where a change lets nobody read or write it any more. Who subscribed to it keeps what waited on
+this disk, reads it to its end, and leaves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,26 +22,41 @@ from penstock.channels.subscriptions import (
     unsubscribe,
 )
 from penstock.errors import ConfigurationError
+from penstock.runs.changes import sent
 from penstock.runs.folder import RunFolder
-from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.streams import Channels
 
 
 def streams(place: RunFolder) -> dict[str, Path]:
     """The folder of every stream there is, by the operator whose records it has."""
     topology = place.plan().read_topology()
-    channels = Channels(topology, place.units, None)
-    found = {}
-    for unit in topology.unit_by_name:
-        plan = plan_unit(topology, unit)
-        for outlet in plan.outlets:
-            if outlet.streams and not has_server(topology, plan.channel.name):
-                folder = channels[plan.channel.name].stream(outlet.operator)
-            else:
-                folder = place.units.channels / plan.channel.name / outlet.operator
-            if outlet.streams and folder is not None:
-                found[outlet.operator] = folder
-    return found
+    return {operator: place.units.channels / channel / operator for operator, channel in sent(topology)}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A stream, and everybody outside who subscribes to it."""
+
+    operator: str
+    ended: bool
+    """Whether no more comes here: what waits can be read to its end."""
+    standings: tuple[Standing, ...]
+
+
+def listed(place: RunFolder) -> list[Listed]:
+    """The streams there are, and those that have ended and have subscribers still."""
+    present = streams(place)
+    gone = [(operator, f) for operator, folders in _ended(place, present).items() for f in folders]
+    return [
+        *(Listed(operator, False, _standings(folder)) for operator, folder in present.items()),
+        *(Listed(operator, True, _standings(folder)) for operator, folder in gone),
+    ]
+
+
+def subscribers(place: RunFolder) -> dict[str, tuple[str, ...]]:
+    """Who outside subscribes to the streams there are, by operator; streams of nobody are left out."""
+    known = {operator: _standings(folder) for operator, folder in streams(place).items()}
+    return {operator: tuple(each.name for each in told) for operator, told in known.items() if told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +74,8 @@ def topic_of(place: RunFolder, operator: str, name: str) -> Topic | None:
     """Where a subscriber reads an operator's records; None where they are files."""
     plan = place.plan()
     topology = plan.read_topology()
-    channel = plan_unit(topology, topology.unit_of[operator]).channel
+    # Of a stream that has ended its folder alone tells the channel.
+    channel = topology.channel_by_name[found(place, operator, name).folder.parent.parent.name]
     if not has_server(topology, channel.name):
         return None
     bootstrap = str(channel.options.get("bootstrap") or plan.bootstrap or "") or None
@@ -63,22 +84,24 @@ def topic_of(place: RunFolder, operator: str, name: str) -> Topic | None:
     return Topic(topic, f"{topic}.{PREFIX}{name}", bootstrap)
 
 
-def standings(place: RunFolder, operator: str) -> list[Standing]:
-    """Everybody outside who subscribes to an operator's records, and how far each is."""
-    return [each.standing() for each in subscriptions(_stream(place, operator))]
-
-
 def subscribed(place: RunFolder, operator: str, terms: Terms) -> Subscription:
     """Subscribe to an operator's records from the next batch on; ConfigurationError where there are none."""
-    return subscribe(_stream(place, operator), terms)
+    folder = streams(place).get(operator)
+    if folder is None:
+        raise _no_stream(place, operator)
+    return subscribe(folder, terms)
 
 
 def found(place: RunFolder, operator: str, name: str) -> Subscription:
-    """A subscription; ConfigurationError where there is none of that name."""
-    known = subscription(_stream(place, operator), name)
-    if known is None:
+    """A subscription; ConfigurationError where there is none of that name.
+
+    Of a stream that has ended and one that goes on elsewhere, the former as long as something waits there.
+    """
+    each = [subscription(folder, name) for folder in _folders(place, operator)]
+    known = [one for one in each if one is not None]
+    if not known:
         raise ConfigurationError(f"nobody called {name} subscribes to {operator}")
-    return known
+    return next((one for one in known[1:] if one.waiting()), known[0])
 
 
 def readable(place: RunFolder, operator: str, name: str) -> Subscription:
@@ -94,15 +117,36 @@ def readable(place: RunFolder, operator: str, name: str) -> Subscription:
 
 def left(place: RunFolder, operator: str, name: str) -> None:
     """Leave a stream; ConfigurationError where nobody of that name had subscribed."""
-    if not unsubscribe(_stream(place, operator), name):
+    known = [unsubscribe(folder, name) for folder in _folders(place, operator)]
+    if not any(known):
         raise ConfigurationError(f"nobody called {name} subscribes to {operator}")
 
 
-def _stream(place: RunFolder, operator: str) -> Path:
-    known = streams(place)
-    if operator not in known:
-        told = ", ".join(known) or "none"
-        raise ConfigurationError(
-            f"there is no stream of {operator}; those of operators that another unit reads: {told}"
-        )
-    return known[operator]
+def _standings(folder: Path) -> tuple[Standing, ...]:
+    return tuple(each.standing() for each in subscriptions(folder))
+
+
+def _ended(place: RunFolder, present: Mapping[str, Path]) -> dict[str, list[Path]]:
+    """The folders of streams that are not there any more and have subscribers still, by operator."""
+    found: dict[str, list[Path]] = {}
+    for folder in sorted(path for path in place.units.channels.glob("*/*") if path.is_dir()):
+        if folder != present.get(folder.name) and any(subscriptions(folder)):
+            found.setdefault(folder.name, []).append(folder)
+    return found
+
+
+def _folders(place: RunFolder, operator: str) -> list[Path]:
+    """The folder of an operator's stream, where there is one, and those of its streams that have ended."""
+    present = streams(place)
+    known = [folder for name, folder in present.items() if name == operator]
+    known += _ended(place, present).get(operator, [])
+    if not known:
+        raise _no_stream(place, operator)
+    return known
+
+
+def _no_stream(place: RunFolder, operator: str) -> ConfigurationError:
+    told = ", ".join(streams(place)) or "none"
+    return ConfigurationError(
+        f"there is no stream of {operator}; those of operators that another unit reads: {told}"
+    )
