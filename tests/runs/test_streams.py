@@ -1,4 +1,4 @@
-"""Streams that end under their subscribers."""
+"""Streams that end under their subscribers, and streams of runs at several sites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
 from penstock.topology.model import Channel, Topology, Unit
 from tests.runs.test_changes import a_pair, with_alerts, with_operator, with_unit
-from tests.topology.test_part import KAFKA
+from tests.topology.test_part import KAFKA, PLACES, apart
 
 OFFICE = Terms("office")
 
@@ -117,3 +117,33 @@ def test_of_a_stream_on_a_broker_that_has_ended_the_topic_is_named_and_can_be_le
         streams.readable(place, "read", "office")
     streams.left(place, "read", "office")
     assert streams.listed(place) == []
+
+
+def test_one_subscribes_at_the_site_whose_run_keeps_the_records(tmp_path: Path) -> None:
+    x, y = (a_run(tmp_path / site, apart(), places=PLACES, site=site) for site in ("x", "y"))
+    assert (list(streams.streams(x)), list(streams.streams(y))) == ([], ["read"])
+    with pytest.raises(ConfigurationError, match="not kept here: subscribe at site y"):
+        streams.subscribed(x, "read", OFFICE)
+    assert not (x.units.channels / "wan").exists()
+    streams.subscribed(y, "read", OFFICE)
+    assert streams.subscribers(y) == {"read": ("office",)}
+    assert streams.other_sites(y, "read") == []
+
+
+def test_files_are_kept_where_they_are_written_and_read(tmp_path: Path) -> None:
+    both = with_unit(replace(apart(), channels=(Channel("files"),)), "second", sites=("x",))
+    x, y = (
+        a_run(tmp_path / site, both, places={"first": "x", "second": "x"}, site=site) for site in ("x", "y")
+    )
+    assert (list(streams.streams(x)), list(streams.streams(y))) == (["read"], [])
+
+
+def test_of_a_stream_that_several_sites_read_each_has_to_know_who_subscribes(tmp_path: Path) -> None:
+    topology = with_alerts(apart())
+    topology = with_unit(topology, "third", sites=("x",))
+    places = {**PLACES, "third": "x"}
+    x, y = (a_run(tmp_path / site, topology, places=places, site=site) for site in ("x", "y"))
+    assert (list(streams.streams(x)), list(streams.streams(y))) == (["read"], ["read"])
+    assert (streams.other_sites(x, "read"), streams.other_sites(y, "read")) == (["y"], ["x"])
+    whole = a_run(tmp_path, topology, places=places)
+    assert streams.other_sites(whole, "read") == []

@@ -53,6 +53,11 @@ class SubscriberState(Answer):
     """Records that were dropped because more waited."""
     topic: str | None = Field(None, description="Where the records are, if on Kafka; told when subscribing.")
     group: str | None = Field(None, description="The consumer group to read them as.")
+    also_at: list[str] = Field(
+        default=[],
+        description="Other sites whose runs read the stream: subscribe there by the same name as well, or "
+        "they delete what this subscriber has not read. Told when subscribing.",
+    )
 
 
 class Batch(Answer):
@@ -112,7 +117,10 @@ def subscribe(place: Place, operator: Operator, subscriber: Subscriber, asked: A
     found = streams.subscribed(place, operator, Terms(subscriber, asked.most_records))
     at = streams.topic_of(place, operator, subscriber)
     state = _told(found.standing())
-    return state if at is None else state.model_copy(update={"topic": at.topic, "group": at.group})
+    if at is None:
+        return state
+    also_at = streams.other_sites(place, operator)
+    return state.model_copy(update={"topic": at.topic, "group": at.group, "also_at": also_at})
 
 
 @ROUTER.get("/runs/{name}/streams/{operator}/subscribers/{subscriber}")

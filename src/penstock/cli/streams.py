@@ -36,6 +36,8 @@ def subscribe(
     how = "`penstock listen` shows what comes"
     if at is not None:
         how = f"read topic {at.topic} as group {at.group}" + (f" at {at.bootstrap}" if at.bootstrap else "")
+    if others := streams.other_sites(RunFolder(folder), operator):
+        how += f"; subscribe at site {' and '.join(others)} as well, by the same name: it is read there, too"
     open_console().print(f"{name} subscribes to {operator}; {how}", markup=False, soft_wrap=True)
 
 

@@ -1,7 +1,8 @@
 """The streams of a run that somebody outside of it can subscribe to: those that cross from unit to unit.
 
 A stream ends where a change lets nobody read or write it any more. Who subscribed to it keeps what waited on
-this disk, reads it to its end, and leaves.
+this disk, reads it to its end, and leaves. Where each site has a run of its own, records of a stream on a
+server are kept for subscribers by those who read and clean it, so one subscribes where such a unit is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.channels.registry import has_server
+from penstock.channels.registry import has_server, readers_of
 from penstock.channels.subscriptions import (
     PREFIX,
     Standing,
@@ -22,15 +23,24 @@ from penstock.channels.subscriptions import (
     unsubscribe,
 )
 from penstock.errors import ConfigurationError
+from penstock.infrastructure.siting import placed
 from penstock.runs.changes import sent
 from penstock.runs.folder import RunFolder
+from penstock.runs.plan import RunPlan
+from penstock.spark.unit.plan import plan_unit
 from penstock.spark.unit.streams import Channels
+from penstock.topology.model import Topology
 
 
 def streams(place: RunFolder) -> dict[str, Path]:
-    """The folder of every stream there is, by the operator whose records it has."""
-    topology = place.plan().read_topology()
-    return {operator: place.units.channels / channel / operator for operator, channel in sent(topology)}
+    """The folder of every stream whose records are kept here, by the operator whose records it has."""
+    plan = place.plan()
+    topology = plan.read_topology()
+    return {
+        operator: place.units.channels / channel / operator
+        for operator, channel in sent(topology)
+        if plan.site is None or plan.site in _kept_at(plan, topology, operator, channel)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,15 @@ def subscribers(place: RunFolder) -> dict[str, tuple[str, ...]]:
     """Who outside subscribes to the streams there are, by operator; streams of nobody are left out."""
     known = {operator: _standings(folder) for operator, folder in streams(place).items()}
     return {operator: tuple(each.name for each in told) for operator, told in known.items() if told}
+
+
+def other_sites(place: RunFolder, operator: str) -> list[str]:
+    """The other sites at which one has to subscribe as well: units of their runs read the stream, too."""
+    plan = place.plan()
+    topology = plan.read_topology()
+    channel = plan_unit(topology, topology.unit_of[operator]).channel.name
+    kept = [] if plan.site is None else _kept_at(plan, topology, operator, channel)
+    return [site for site in kept if site != plan.site]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,13 @@ def _standings(folder: Path) -> tuple[Standing, ...]:
     return tuple(each.standing() for each in subscriptions(folder))
 
 
+def _kept_at(plan: RunPlan, topology: Topology, operator: str, channel: str) -> list[str]:
+    """The sites whose runs keep an operator's records: of a server's its readers', else its writer's."""
+    at = placed(topology, plan.places)
+    units = readers_of(topology)[operator] if has_server(topology, channel) else [topology.unit_of[operator]]
+    return list(dict.fromkeys(at[unit] for unit in units))
+
+
 def _ended(place: RunFolder, present: Mapping[str, Path]) -> dict[str, list[Path]]:
     """The folders of streams that are not there any more and have subscribers still, by operator."""
     found: dict[str, list[Path]] = {}
@@ -146,7 +172,13 @@ def _folders(place: RunFolder, operator: str) -> list[Path]:
 
 
 def _no_stream(place: RunFolder, operator: str) -> ConfigurationError:
-    told = ", ".join(streams(place)) or "none"
+    plan, present = place.plan(), streams(place)
+    topology = plan.read_topology()
+    known = dict(sent(topology))
+    if operator in known and operator not in present:
+        sites = " and ".join(_kept_at(plan, topology, operator, known[operator]))
+        return ConfigurationError(f"the records of {operator} are not kept here: subscribe at site {sites}")
+    told = ", ".join(present) or "none"
     return ConfigurationError(
         f"there is no stream of {operator}; those of operators that another unit reads: {told}"
     )
