@@ -101,8 +101,14 @@ class Read:
 
 def test_the_noise_is_that_of_readings_once_the_load_has_settled(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
-    settled = [Read(20.0 + 0.25 * n, 0.5 + 0.08 * random.standard_normal()) for n in range(200)]
-    others = [Read(5.0, 1.0), Read(30.0, None), Read(40.0, 0.9, unit="remember"), Read(90.0, 0.0)]
+    settled = [Read(35.0 + 0.25 * n, 0.5 + 0.08 * random.standard_normal()) for n in range(200)]
+    others = [
+        Read(5.0, 1.0),
+        Read(30.0, 0.1),
+        Read(40.0, None),
+        Read(40.0, 0.9, unit="remember"),
+        Read(95.0, 0.0),
+    ]
 
     calibration_of([*others, *settled], "see", 1.0).write(tmp_path / "r.json")
 

@@ -45,8 +45,9 @@ PRICES = Prices(vm_hour=0.0408)
 """Today's price of a VM with one core and 4 GiB: EC2's m7g.medium, Linux, us-east-1, on demand, half of the
 0.0816 USD/h that m7g.large was listed at in June 2026. The paper reckons with 0.0612 (`Prices`). `--vm-price`
 takes another, and `penstock prices` asks the providers' lists."""
-CALIBRATION_S, SETTLING_S = 75.0, 20.0
-"""How long a load is held to calibrate the filter, and how much of it is left out: Spark compiles."""
+CALIBRATION_S, SETTLING_S = 90.0, 35.0
+"""How long a load is held to calibrate the filter, and how much of it is left out: Spark compiles, and Python
+workers are born with the first micro-batches."""
 POLICY = {
     "none": Choice("utilisation", {"step": "single"}),
     "gaussian": Choice("utilisation", {"step": "single"}),
