@@ -23,6 +23,7 @@ from penstock.runs.plan import RunPlan
 from penstock.topology.file import dump_topology, parse_topology
 from penstock.topology.model import Choice, Unit
 from tests.runs.test_changes import a_pair, with_operator, with_unit
+from tests.runs.test_telling import a_status
 
 BASE = "/api/v1/runs"
 OFFICE = f"{BASE}/shop/streams/read/subscribers/office"
@@ -75,6 +76,7 @@ EVERY = [
     ("GET", "/api/v1/openapi.json"), ("GET", BASE), ("POST", BASE), ("GET", f"{BASE}/shop"),
     ("GET", f"{BASE}/shop/topology"), ("POST", f"{BASE}/shop/preview"), ("POST", f"{BASE}/shop/apply"),
     ("POST", f"{BASE}/shop/commands"), ("GET", f"{BASE}/shop/journal/tick"), ("GET", f"{BASE}/shop/bill"),
+    ("GET", f"{BASE}/shop/undo"),
     ("GET", f"{BASE}/shop/events"), ("GET", f"{BASE}/shop/streams"), ("GET", f"{BASE}/shop/lookups"),
     ("GET", f"{BASE}/shop/log"),
     ("GET", OFFICE), ("PUT", OFFICE), ("DELETE", OFFICE), ("POST", f"{OFFICE}/done"),
@@ -204,6 +206,7 @@ def test_what_cannot_be_changed_while_it_runs_is_refused_with_the_reason(client:
 
 
 def test_commands_reach_the_controller_s_inbox(client: TestClient, runs: Runs) -> None:
+    RunFolder(runs.root / "shop").write_status(a_status())
     told = {"kind": "drain", "subject": "h1", "reason": "maintenance"}
     assert client.post(f"{BASE}/shop/commands", json=told).status_code == 202
     assert client.post(f"{BASE}/shop/commands", json={"kind": "drain"}).status_code == 409

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from penstock.api import client
 from penstock.cli.main import app
-from penstock.controller.status import Status
+from penstock.controller.status import HostStatus, Status
 from penstock.errors import ClusterError, ConfigurationError
+from penstock.fleet.deployment import HostState
 from penstock.machine.processes import wait_until
 from penstock.runs import commands
 from penstock.runs.folder import RunFolder
@@ -49,7 +50,8 @@ def site(tmp_path: Path) -> Iterator[Path]:
     place = RunFolder.at(tmp_path / "edge" / "shop")
     place.write_plan(RunPlan.of(a_pair(), "shop"))
     asks = ("unit second does not stay up",)
-    place.write_status(Status("shop", 1.0, (), (), "0.068333333347", "EUR", phase="running", asks=asks))
+    host = HostStatus("h1", "c", "m", HostState.UP)
+    place.write_status(Status("shop", 1.0, (), (host,), "0.068333333347", "EUR", phase="running", asks=asks))
     place.log.write_text("it began\nit ended\n")
     with place.lock():
         yield tmp_path / "edge"

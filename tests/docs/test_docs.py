@@ -132,11 +132,12 @@ def test_what_a_page_tells_a_run_that_goes_on_is_obeyed(
     tmp_path: Path, name: str, run: str, unit: str
 ) -> None:
     """Every `tell` and `apply` of a page, one after the other, to a run that goes on."""
-    topology = a_topology(units=(unit,), policy=Choice("fixed"), sites=[a_site(times=AT_ONCE)])
+    topology = a_topology(units=(unit,), policy=Choice("fixed"), sites=[a_site("cloud", times=AT_ONCE)])
     changed = replace(topology, units=(replace(topology.units[0], max_instances=9),))
     (tmp_path / f"{run}.yaml").write_text(dump_topology(changed))
     told = []
     with PacedSimulation(tmp_path / "runs" / run, topology, ticks=100_000, pace_s=0.02) as simulation:
+        assert wait_until(lambda: (known := simulation.folder.status()) is not None and bool(known.hosts), 30)
         for words in [words for words in commands(DOCS / name) if words[1] in ("tell", "apply")]:
             said = penstock(*words[1:], folder=tmp_path)
             assert ("told" if words[1] == "tell" else "revision") in said

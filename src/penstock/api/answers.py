@@ -120,6 +120,13 @@ class Told(Strict):
     """Why; it goes on record."""
     by: By = ""
     """Who asks; it goes on record."""
+    revision: int | None = Field(
+        None,
+        ge=1,
+        le=2**31,
+        description="The version it was written for: refused where another one runs by then. Without it "
+        "`undo` and `move-unit` are for the version that runs when they come in.",
+    )
     give_up_state: bool = Field(False, description="Take a change back although state is lost by it.")
 
 
@@ -170,6 +177,13 @@ class Mistakes(Answer):
 
     errors: list[str]
     """Each in words."""
+
+
+class Taken(Mistakes):
+    """That a command waits for the run's controller, which takes it at its next tick."""
+
+    id: str
+    """Where the controller refuses it, a notice begins with `refused: KIND (ID): `."""
 
 
 class Rows(Answer):

@@ -23,8 +23,8 @@ from penstock.controller.billing import bill_of
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.machine.processes import log_tail
 from penstock.plain import plain
-from penstock.runs import commands
-from penstock.runs.applying import StaleError, applied, previewed, require_running
+from penstock.runs import commands, telling
+from penstock.runs.applying import StaleError, applied, previewed
 from penstock.runs.assembly import parse
 from penstock.runs.coordinating import Coordinator
 from penstock.runs.folder import RunFolder
@@ -158,11 +158,15 @@ def apply(place: Place, wish: answers.Wish) -> answers.Change:
 
 
 @ROUTER.post("/runs/{name}/commands", status_code=202)
-def tell(place: Place, told: answers.Told) -> answers.Mistakes:
+def tell(place: Place, told: answers.Told) -> answers.Taken:
     """Tell its controller something: pause, advise, resume, stop, drain, move, move-unit, restart, undo."""
-    require_running(place)
-    commands.put(place.commands, _command(told))
-    return answers.Mistakes(errors=[])
+    return answers.Taken(errors=[], id=telling.told(place, _command(told)).id)
+
+
+@ROUTER.get("/runs/{name}/undo")
+def look_back(place: Place) -> answers.Change:
+    """What taking the last change back would do; nothing is changed."""
+    return _change(*telling.taken_back(place))
 
 
 @ROUTER.get("/runs/{name}/journal/{table}")
@@ -230,7 +234,13 @@ async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
 def _command(told: answers.Told) -> commands.Command:
     by = answers.over_the_api(told.by)
     return commands.Command(
-        told.kind, told.reason, told.subject, by, to=told.to, give_up_state=told.give_up_state
+        told.kind,
+        told.reason,
+        told.subject,
+        by,
+        revision=told.revision,
+        to=told.to,
+        give_up_state=told.give_up_state,
     )
 
 

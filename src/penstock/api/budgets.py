@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field, StringConstraints
 
-from penstock.api.answers import Answer, By, Mistakes, Reason, Strict, Text, over_the_api
+from penstock.api.answers import Answer, By, Mistakes, Reason, Strict, Taken, Text, over_the_api
 from penstock.api.places import Place
 from penstock.errors import ConfigurationError
 from penstock.runs import commands
@@ -119,7 +119,7 @@ def budgets(place: Place) -> Budgets:
 
 
 @ROUTER.put("/runs/{name}/budgets", status_code=202)
-def give(place: Place, given: Given) -> Mistakes:
+def give(place: Place, given: Given) -> Taken:
     """Give units their budgets; they keep them until they are given others."""
     require_running(place)
     own = part_here(place)
@@ -130,8 +130,7 @@ def give(place: Place, given: Given) -> Mistakes:
         raise ConfigurationError(f"there is no unit {', '.join(unknown)} here")
     by = over_the_api(given.by)
     command = commands.Command(commands.BUDGET, given.reason, by=by, budgets_s=given.budgets_s)
-    commands.put(place.commands, command)
-    return Mistakes(errors=[])
+    return Taken(errors=[], id=commands.put(place.commands, command).id)
 
 
 @ROUTER.get("/budgets")

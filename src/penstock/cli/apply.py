@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,6 +73,10 @@ def apply(
 
 def _asked(service: client.Service, run: str, what: str, wish: dict[str, Any]) -> tuple[int, Preview]:
     """What a site's service says to a change: the version that runs then, and what it does."""
-    told = service.post(f"/runs/{run}/{what}", wish, answer_s=ANSWER_S + client.ANSWER_S)
+    return shown_by(service.post(f"/runs/{run}/{what}", wish, answer_s=ANSWER_S + client.ANSWER_S))
+
+
+def shown_by(told: Mapping[str, Any]) -> tuple[int, Preview]:
+    """The version that runs, and what a change does, out of a service's answer."""
     shown: dict[str, Any] = {name: tuple(told.get(name, ())) for name in _TOLD}
     return int(told["revision"]), Preview(**shown)

@@ -11,12 +11,15 @@ import typer
 from rich.live import Live
 
 from penstock.api import client
+from penstock.cli.apply import shown_by
 from penstock.cli.console import console as open_console
 from penstock.clock import WallClock
 from penstock.errors import ConfigurationError
 from penstock.report.terminal import LinePerTick, LiveView
 from penstock.runs import commands
+from penstock.runs.changes import require_possible
 from penstock.runs.folder import RunFolder
+from penstock.runs.telling import taken_back, told
 
 LOOK_S = 0.5
 Folder = Annotated[Path, typer.Argument(help="The folder of the run.")]
@@ -33,10 +36,10 @@ def top(
     if status is None and once:
         console.print("nothing is known of it yet")
     if once or not console.is_terminal:
-        told = LinePerTick(console)
+        line = LinePerTick(console)
         while True:
             if status is not None:
-                told(status)
+                line(status)
             if once or _over(place):
                 break
             time.sleep(LOOK_S)
@@ -82,21 +85,48 @@ def tell(
     give_up_state: Annotated[
         bool, typer.Option("--give-up-state", help="For undo: although state is lost that cannot be kept.")
     ] = False,
+    revision: Annotated[
+        int | None,
+        typer.Option(help="The version it was written for; for undo and move-unit the present one."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="For undo: show what would happen, and change nothing.")
+    ] = False,
 ) -> None:
     """Tell a running controller something; it is obeyed at its next tick and put on record.
+
+    Where it is refused then, the run's news say so by the number that is told here.
 
     A run of a site elsewhere is named by the folder that stands for its site, and its name below it.
     """
     there = client.elsewhere(folder)
+    if plan:
+        _look_back(folder, there, command)
+        return
     if there is not None:
         service, run = there
         said = {"kind": command, "subject": subject, "to": to, "reason": reason, "by": getpass.getuser()}
-        service.post(f"/runs/{run}/commands", {**said, "give_up_state": give_up_state})
+        said |= {} if revision is None else {"revision": revision}
+        id = service.post(f"/runs/{run}/commands", {**said, "give_up_state": give_up_state})["id"]
     else:
-        place = RunFolder(folder)
-        place.plan()
-        if place.result() is not None:
-            raise ConfigurationError(f"the run in {folder} is over")
-        wish = commands.Command(command, reason, subject, to=to, give_up_state=give_up_state)
-        commands.put(place.commands, wish)
-    open_console().print(f"told: {command}{f' {subject}' if subject else ''}")
+        wish = commands.Command(
+            command, reason, subject, revision=revision, to=to, give_up_state=give_up_state
+        )
+        id = told(RunFolder(folder), wish).id
+    open_console().print(f"told: {command}{f' {subject}' if subject else ''} ({id})", highlight=False)
+
+
+def _look_back(folder: Path, there: tuple[client.Service, str] | None, command: str) -> None:
+    """Show what taking the last change back would do."""
+    if command != "undo":
+        raise ConfigurationError("--plan shows what undo would do; `penstock apply --plan` shows a change")
+    if there is None:
+        present, found = taken_back(RunFolder(folder))
+    else:
+        service, run = there
+        present, found = shown_by(service.get(f"/runs/{run}/undo"))
+    console = open_console()
+    console.print(f"revision {present} runs; taking it back would change:")
+    for line in found.lines():
+        console.print(f"  {line}", markup=False)
+    require_possible(found, give_up_state=True)

@@ -57,6 +57,9 @@ class UnitStatus:
     """The same for each of its operators."""
     site: str = ""
     """The site it is at; empty where its instances may be at several."""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """The host of each of its instances that serve or were asked for, by the instance's id, which is what
+    `move` takes; empty text where it has none yet."""
 
     @property
     def health_told(self) -> str:
@@ -310,6 +313,7 @@ class Watching:
             health,
             operator_health(topology, name, health),
             unit.sites[0] if len(unit.sites) == 1 else "",
+            {i.id: i.host or "" for i in members if i.state in INSTANCE_COUNTED},
         )
 
 

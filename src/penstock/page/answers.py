@@ -15,7 +15,7 @@ from penstock.errors import ConfigurationError, PenstockError
 from penstock.page.files import as_json
 from penstock.page.live import LiveFeed
 from penstock.page.shown import Shown
-from penstock.runs import commands
+from penstock.runs import commands, telling
 from penstock.runs.applying import applied, previewed
 from penstock.runs.assembly import parse
 from penstock.runs.changes import Preview
@@ -118,7 +118,7 @@ class Answers:
             BY,
             to=said.get("to") or None,
         )
-        told = commands.put(self._changeable().folder.commands, command)
+        told = telling.told(self._changeable().folder, command)
         return {"told": str(told), "id": told.id}
 
     def _preview(self, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from penstock.controller.mode import Mode
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.fleet.actions import MigrateInstance, ReleaseHost
 from penstock.fleet.deployment import INSTANCE_COUNTED
-from penstock.infrastructure.siting import best_site
 from penstock.runs import commands
+from penstock.runs.applying import StaleError
 from penstock.runs.commands import Command
 from penstock.runs.plan import Pending
+from penstock.runs.telling import before_of, destination, require_fresh
 from penstock.topology.boundary import rewired
 from penstock.topology.file import parse_topology
 from penstock.topology.model import Topology
@@ -32,6 +33,11 @@ def obey(run: Run) -> None:
     for command in commands.taken(run.folder.commands, run.plane.note):
         run.plane.note(f"told from outside: {command}")
         reason = command.reason or "told from outside"
+        try:
+            require_fresh(command, run.plan.revision)
+        except StaleError as error:
+            run.plane.note(commands.refusal(command, error))
+            continue
         if command.kind == "stop":
             run.told_to_stop = True
         elif command.kind == commands.LOOKUP:
@@ -118,14 +124,7 @@ def _change(run: Run, command: Command, reason: str) -> None:
             raise ConfigurationError(f"there is no unit {unit}")
         run.running_controller().fleet.restart(unit, run.plan.revision, run.clock.now_s())
     elif command.kind == "undo":
-        if run.plan.before is None:
-            raise ConfigurationError("nothing was changed yet")
-        _begin(run, command, run.plan.before, f"taken back: {reason}", run.plan.places_before)
-    elif command.revision != run.plan.revision:
-        raise ConfigurationError(
-            f"it was written for revision {command.revision}, and revision {run.plan.revision} runs; look "
-            "at what has changed and apply it again"
-        )
+        _begin(run, command, before_of(run.plan), f"taken back: {reason}", run.plan.places_before)
     else:
         _begin(run, command, str(command.topology), reason)
 
@@ -157,13 +156,6 @@ def _move(run: Run, command: Command, reason: str) -> None:
 
 
 def _move_unit(run: Run, command: Command, reason: str) -> None:
-    unit, places = str(command.subject), run.plan.places
-    if unit not in run.topology.unit_by_name:
-        raise ConfigurationError(f"there is no unit {unit}")
-    allowed = [site.name for site in run.topology.sites_of(unit)]
-    target = command.to or best_site(run.topology, unit, places, without=(places[unit],))
-    if target not in allowed:
-        raise ConfigurationError(f"unit {unit} may be at {', '.join(allowed)}, not at {target}")
-    if target == places[unit]:
-        raise ConfigurationError(f"unit {unit} is at {target} already")
+    unit = str(command.subject)
+    target = destination(run.topology, run.plan.places, unit, command.to)
     _begin(run, command, run.plan.topology, reason, {unit: target})
