@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,14 +49,44 @@ class Directly(Service):
 SERVED: dict[str, Runs] = {}
 
 
+class Hand:
+    """A clock that is set by hand."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @contextmanager
-def obeying(place: RunFolder) -> Iterator[None]:
+def refusing(place: RunFolder, tries: list[str], news: list[str]) -> Iterator[None]:
+    """Somebody who does what a run does with a change that cannot be."""
+    ended = threading.Event()
+
+    def refuse() -> None:
+        while not ended.wait(0.02):
+            for command in commands.taken(place.commands, news.append):
+                tries.append(command.reason)
+                said = commands.refusal(command, "there are hosts of it")
+                place.write_status(Status("pair", 2.0, (), (), "0", notices=(said,)))
+
+    thread = threading.Thread(target=refuse, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def obeying(place: RunFolder, told: Callable[[str], None] = pytest.fail) -> Iterator[None]:
     """Somebody who does what a run does with a change."""
     ended = threading.Event()
 
     def obey() -> None:
         while not ended.wait(0.02):
-            for command in commands.taken(place.commands, pytest.fail):
+            for command in commands.taken(place.commands, told):
                 plan = place.plan()
                 changed = plan.changed(parse_topology(str(command.topology)), (), command.places)
                 place.write_plan(replace(changed, revision=command.as_revision or changed.revision))
@@ -71,16 +101,21 @@ def obeying(place: RunFolder) -> Iterator[None]:
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[dict[str, Peers]]:
+def served(tmp_path: Path) -> dict[str, Runs]:
     Directly.cut = False
-    found = {}
     for site in ("x", "y"):
         runs = SERVED[site] = Runs(tmp_path / site)
         place = RunFolder.at(runs.root / "pair")
         place.write_plan(RunPlan.of(apart(), "pair", places=PLACES, site=site))
         place.write_status(Status("pair", 1.0, (), (), "0"))
+    return SERVED
+
+
+@pytest.fixture
+def sites(served: dict[str, Runs]) -> Iterator[dict[str, Peers]]:
+    found = {}
     for site, other in (("x", "y"), ("y", "x")):
-        found[site] = Peers(SERVED[site], [Directly(other, "token")])
+        found[site] = Peers(served[site], [Directly(other, "token")])
     with obeying(plan_of("x")), obeying(plan_of("y")):
         yield found
 
@@ -137,3 +172,44 @@ def test_a_run_is_told_which_sites_answer_and_how_many_hosts_they_have(sites: di
     Directly.cut = True
     sites["x"].ask()
     assert plan_of("x").neighbours() == {}, "it did not answer"
+
+
+def test_a_version_a_site_cannot_take_is_told_once_and_tried_again_after_growing_pauses(
+    served: dict[str, Runs],
+) -> None:
+    clock, tries, news = Hand(), list[str](), list[str]()
+    peers = Peers(served["y"], [Directly("x", "token")], now_s=clock)
+    change("x", "skip")
+    told, tried_s = [], []
+    with refusing(plan_of("y"), tries, news):
+        for second in range(0, 300, 3):
+            clock.now_s, before = float(second), len(tries)
+            told += peers.ask()
+            tried_s += [second] * (len(tries) - before)
+        assert tried_s == [0, 3, 9, 21, 45, 93, 153, 213, 273]
+        change("x", "retry")
+        told += peers.ask()
+        assert tries[-1] == "revision 3 of site x", "another version has tries of its own"
+        deadline_s = time.monotonic() + 20.0
+        while len(news) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+    assert [said.partition(" cannot be taken")[0] for said in told] == [
+        "revision 2 of site x",
+        "revision 3 of site x",
+    ]
+    assert "there are hosts of it" in told[0]
+    assert news == told, "the run's news say it as well"
+
+
+def test_a_version_that_could_not_be_taken_is_taken_once_what_was_in_its_way_is_gone(
+    served: dict[str, Runs],
+) -> None:
+    clock = Hand()
+    peers = Peers(served["y"], [Directly("x", "token")], now_s=clock)
+    change("x", "skip")
+    with refusing(plan_of("y"), [], []):
+        assert len(peers.ask()) == 1
+    clock.now_s = 3.0
+    with obeying(plan_of("y"), told=lambda _: None):
+        assert peers.ask() == ["pair goes on with revision 2 of site x"]
+        assert peers.ask() == []

@@ -7,6 +7,10 @@ whose text is last in the order of its digest: which one that is does not matter
 
 Which run a unit is at is said by the one it is at alone: once the unit has left it, it says where to, with a
 number. So there are no two words on that, whatever becomes of versions, and nobody starts a unit that runs.
+
+A version that cannot be taken here is tried again after pauses that grow: what is in its way may go. That it
+cannot be is said once, in the service's log and among the run's news.
+
 Which other sites answered, and how many hosts they have, is left in the run's folder: its controller lets a
 unit go by itself to none but those.
 """
@@ -17,22 +21,28 @@ import contextlib
 import hashlib
 import json
 import logging
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.api.client import Service
 from penstock.api.runs import Runs
 from penstock.errors import PenstockError
 from penstock.plain import from_json
+from penstock.runs import commands
 from penstock.runs.applying import ANSWER_S, applied
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import Handed, RunPlan
 from penstock.topology.file import parse_topology
+from penstock.trying import Pauses, Then, Tries
 
 LOG = logging.getLogger(__name__)
 
 ASKED_EVERY_S = 3.0
+PAUSES = Pauses(shortest_s=ASKED_EVERY_S, longest_s=60.0, most=sys.maxsize)
+"""Between tries to take a version: nobody has to say that what was in its way is gone."""
 _TAKES_UNITS = ("starting", "running")
 """The phases of a run to which units can go."""
 
@@ -40,12 +50,21 @@ _TAKES_UNITS = ("starting", "running")
 class Peers:
     """Asks the services of other sites, in a thread of its own, until it is closed."""
 
-    def __init__(self, runs: Runs, peers: Sequence[Service], answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        peers: Sequence[Service],
+        answer_s: float = ANSWER_S,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`answer_s` is how long a controller may take to go on with what a peer has."""
         self._runs = runs
         self._answer_s = answer_s
         self._peers = tuple(peers)
         self._silent: set[str] = set()
+        self._now_s = now_s
+        self._untaken: dict[tuple[str, str], tuple[str, Tries]] = {}
+        """By peer and run, the mark of what could not be taken, and the tries to do so."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
@@ -100,6 +119,12 @@ class Peers:
         of = f"revision {there[0]} of site {theirs['site']}"
         by = f"the service of site {theirs['site']}"
         how: dict[str, Any] = {"reason": of, "by": by, "answer_s": self._answer_s}
+        tries = self._tries(name, peer, _digest(repr((here, there, gone))))
+        if not gone and not newer:
+            del self._untaken[peer.url, name]
+            return None
+        if tries.down(self._now_s()) is not Then.TRY:
+            return None
         try:
             if gone:
                 # Before anything else, and in the version there is: another one is taken after it.
@@ -107,15 +132,25 @@ class Peers:
                 places = {unit: note.site for unit, note in gone.items()}
                 applied(place, known, as_revision=number, places=places, handed=gone, **how)
                 return f"{name}: {_words(places)}, says {of}"
-            if newer:
-                places = {str(unit): str(site) for unit, site in theirs["places"].items()}
-                places |= {unit: note.site for unit, note in {**own.handed, **handed}.items()}
-                how |= {"as_revision": there[0], "handed": handed, "give_up_state": True}
-                applied(place, parse_topology(there[1]), places=places, **how)
-                return f"{name} goes on with {of}"
+            places = {str(unit): str(site) for unit, site in theirs["places"].items()}
+            places |= {unit: note.site for unit, note in {**own.handed, **handed}.items()}
+            how |= {"as_revision": there[0], "handed": handed, "give_up_state": True}
+            applied(place, parse_topology(there[1]), places=places, **how)
+            return f"{name} goes on with {of}"
         except PenstockError as error:
-            return f"{of} cannot be taken for {name}: {error}"
-        return None
+            if tries.count > 1:
+                return None
+            told = f"{of} cannot be taken for {name}: {error}; it is tried again, after growing pauses"
+            with contextlib.suppress(OSError):
+                commands.put(place.commands, commands.Command(commands.NOTE, told, by=by))
+            return told
+
+    def _tries(self, name: str, peer: Service, mark: str) -> Tries:
+        """The tries to take what a peer has of a run: none yet where that, or the run, is another now."""
+        known = self._untaken.get((peer.url, name))
+        if known is None or known[0] != mark:
+            known = self._untaken[peer.url, name] = mark, Tries(PAUSES)
+        return known[1]
 
     def _run(self) -> None:
         while not self._ended.wait(ASKED_EVERY_S):
@@ -134,4 +169,8 @@ def _words(places: Mapping[str, str]) -> str:
 
 
 def _rank(revision: int, text: str) -> tuple[int, str]:
-    return revision, hashlib.sha256(text.encode()).hexdigest()
+    return revision, _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

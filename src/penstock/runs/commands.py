@@ -29,6 +29,8 @@ LOOKUP = "lookup"
 """A look-up has a further version: for the record, for whoever looks it up sees it by itself."""
 BUDGET = "budget"
 """Units have to keep these latencies from now on."""
+NOTE = "note"
+"""Nothing is to be done: its reason goes among the run's news, for only the controller writes those."""
 _ABOUT = {"drain": "host", "move": "instance", "move-unit": "unit", "restart": "unit", LOOKUP: "look-up"}
 
 
@@ -63,7 +65,7 @@ class Command:
     """Tells it apart from others, for whoever waits for the answer."""
 
     def __post_init__(self) -> None:
-        if self.kind not in (*KINDS, APPLY, LOOKUP, BUDGET):
+        if self.kind not in (*KINDS, APPLY, LOOKUP, BUDGET, NOTE):
             raise ConfigurationError(f"expected a command out of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind in _ABOUT and not self.subject:
             raise ConfigurationError(f"{self.kind} needs the name of its {_ABOUT[self.kind]}")
@@ -98,12 +100,17 @@ def _refused(kind: str, id: str, reason: object) -> str:
 def taken(folder: Path, tell: Callable[[str], None]) -> list[Command]:
     """The commands that were put since the last call, oldest first.
 
-    One that cannot be read (torn, or of a newer version with more to say) is refused by `tell`.
+    One that cannot be read (torn, or of a newer version with more to say) is refused by `tell`; a note is
+    told by it, and no more is to be done about that.
     """
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(from_json(Command, path.read_text()))
+            command = from_json(Command, path.read_text())
+            if command.kind == NOTE:
+                tell(command.reason)
+            else:
+                found.append(command)
         except (OSError, PenstockError) as error:
             kind, _, id = path.stem.partition("-")[2].rpartition("-")
             tell(_refused(kind or "a command", id, f"it could not be read: {error}"))
