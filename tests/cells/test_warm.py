@@ -26,4 +26,3 @@ def test_a_warm_start_begins_as_the_run_before_was(tmp_path: Path) -> None:
     warm = begun(cold, tmp_path)
 
     assert [unit.initial_instances for unit in warm.units] == [3, 1]
-    assert begun(cold, None) == begun(cold, tmp_path / "none") == cold

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +24,25 @@ import numpy as np
 
 from penstock.controller.journal import Journal
 from penstock.controller.warm_start import warm_started
-from penstock.errors import ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError
 from penstock.experiments.cells_page import figures_of, write_page
-from penstock.experiments.cells_rows import MEGAPIXELS, WORKLOADS, Row, write_rows
+from penstock.experiments.cells_rows import (
+    MEGAPIXELS,
+    ROW,
+    WORKLOADS,
+    Finished,
+    Row,
+    require_same,
+    write_rows,
+)
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.experiments.kalman_paper import FILTERS
 from penstock.experiments.kalman_runs import LabLike
 from penstock.experiments.within import host_time_s, scaling_events
 from penstock.filters.calibration import Calibration
+from penstock.machine.locks import Lock
 from penstock.report.figures import Figure, write_figures
+from penstock.runs.folder import RunFolder
 from penstock.runs.profile import PROFILE, Profile, simulated_twin
 from penstock.topology.model import Choice, Topology
 
@@ -77,6 +88,8 @@ def run(
 ) -> list[Figure]:
     """Run everything, write tables, a page and summary.json to a folder, and return the figures.
 
+    Runs that have finished in this folder with the same settings are taken as they are.
+
     `kalman` has the R of a calibration file; without one it is measured first, on an executor under a load
     that does not change. `warm` lets a run begin with the mean number of instances of the one before it with
     the same workload and filter.
@@ -89,27 +102,119 @@ def run(
     if calibration is not None:
         Calibration.read(calibration)  # a wrong file is told before anything runs
     laboratory = _laboratory()
-    out.mkdir(parents=True, exist_ok=True)
-    if calibration is None and "kalman" in filters:
-        progress("measuring the noise of an executor's readings")
-        calibration = _calibrated(laboratory, out)
     cells = [(w, f, s) for s in range(1, seeds + 1) for w in workloads for f in filters]
-    rows: list[Row] = []
-    profile: Profile | None = None
-    for number, (workload, name, seed) in enumerate(cells):
-        progress(f"{number} of {len(cells)} runs: {workload}, {name}, seed {seed}")
-        chosen = filter_of(name, calibration)
-        outcome, topology = _real(laboratory, workload, chosen, seed, minutes * 60, out, warm)
-        rows.append(_row(workload, name, seed, outcome))
-        if profile is None:
-            profile = Profile.read(outcome.folder / PROFILE)
-        else:
-            rows.append(simulated_row(workload, name, seed, topology, profile))
-        write_rows(out / "runs.csv", rows)  # what was measured stays, whatever happens to a later run
-    figures = figures_of(rows, prices or PRICES)
-    write_page(out / "cells.html", rows, figures)
-    write_figures(figures, out / "summary.json")
-    return figures
+    out.mkdir(parents=True, exist_ok=True)
+    with Lock(out / "experiment.lock", f"the experiment in {out}"):
+        return Series(laboratory, out, minutes, prices or PRICES, calibration, warm).run(cells, progress)
+
+
+Cell = tuple[str, str, int]
+"""Workload, filter and seed of a run."""
+
+
+class Series:
+    """The runs of an experiment in its folder. Those that have finished stay, and only the others are run."""
+
+    def __init__(
+        self,
+        laboratory: Any,
+        out: Path,
+        minutes: float,
+        prices: Prices,
+        calibration: Path | None = None,
+        warm: bool = False,
+    ) -> None:
+        self._laboratory = laboratory
+        self._out = out
+        self._minutes = minutes
+        self._prices = prices
+        self._warm = warm
+        measured = out / "calibration.json"
+        self._calibration = measured if calibration is None and measured.exists() else calibration
+        self._finished: dict[Cell, Finished] = {}
+
+    def run(self, cells: Sequence[Cell], progress: Callable[[str], None]) -> list[Figure]:
+        """Run what has not finished yet, and tell of all runs in the folder."""
+        self._take_up()
+        if self._calibration is None and any(name == "kalman" for _, name, _ in cells):
+            progress("measuring the noise of an executor's readings")
+            self._calibration = _calibrated(self._laboratory, self._out)
+        figures = self._told() if self._finished else []
+        for number, cell in enumerate(cells):
+            if cell not in self._finished:
+                progress(f"{number} of {len(cells)} runs: {cell[0]}, {cell[1]}, seed {cell[2]}")
+                self._finished[cell] = self._run_one(cell)
+                figures = self._told()
+        return figures
+
+    def _take_up(self) -> None:
+        """What has finished in this folder; ConfigurationError where it was made with other settings."""
+        for file in sorted((self._out / "runs").glob(f"*/{ROW}")):
+            found = Finished.read(file)
+            require_same(self._settings(found.row.workload, found.row.filter), found.settings, file.parent)
+            self._finished[found.row.workload, found.row.filter, found.row.seed] = found
+
+    def _settings(self, workload: str, name: str) -> dict[str, Any]:
+        """What runs of a kind have in common."""
+        chosen, load = filter_of(name, self._calibration), load_parameters(workload, self._minutes * 60)
+        parameters = dict(chosen.parameters)
+        if "calibration" in parameters:
+            # What it says, for the same file may lie elsewhere.
+            parameters["calibration"] = Calibration.read(Path(parameters["calibration"])).covariance
+        return {
+            "minutes": self._minutes,
+            "megapixels": MEGAPIXELS,
+            "load": {"name": load.name, **load.parameters},
+            "filter": {"name": name, **parameters},
+            "policy": {"name": POLICY[name].name, **POLICY[name].parameters},
+            "warm start": self._warm,
+        }
+
+    def _folder(self, workload: str, name: str, seed: int) -> Path:
+        return self._out / "runs" / f"{workload.lower()}-{name}-{seed}"
+
+    def _run_one(self, cell: Cell) -> Finished:
+        workload, name, seed = cell
+        folder, duration_s = self._folder(*cell), self._minutes * 60
+        choice = load_parameters(workload, duration_s)
+        load = _load(choice.name, choice.parameters, duration_s, seed)
+        topology = self._laboratory.topology_of(
+            load, filter=filter_of(name, self._calibration), policy=POLICY[name]
+        )
+        before = (workload, name, seed - 1)
+        if self._warm and before in self._finished:
+            topology = begun(topology, self._folder(*before))
+        _remove(folder)
+        outcome = self._laboratory.run_laboratory(topology, load, folder, album=_album(self._out, seed))
+        first = next((key for key, found in self._finished.items() if found.gave_profile), None)
+        twin = None
+        if first is not None:
+            profile = Profile.read(self._folder(*first) / PROFILE)
+            twin = simulated_row(workload, name, seed, topology, profile)
+        found = Finished(
+            self._settings(workload, name), _row(workload, name, seed, outcome), twin, first is None
+        )
+        found.write(folder)
+        return found
+
+    def _told(self) -> list[Figure]:
+        """Tables, page and figures of all runs so far."""
+        rows = [
+            row for found in self._finished.values() for row in (found.row, found.twin) if row is not None
+        ]
+        write_rows(self._out / "runs.csv", rows)
+        figures = figures_of(rows, self._prices)
+        write_page(self._out / "cells.html", rows, figures)
+        write_figures(figures, self._out / "summary.json")
+        return figures
+
+
+def _remove(folder: Path) -> None:
+    """Remove what is left of a run that did not finish: its feed has ended, and its state is half of one."""
+    if folder.exists():
+        if RunFolder(folder.resolve()).lock().in_use():
+            raise ClusterError(f"the run in {folder} goes on; stop it first")
+        shutil.rmtree(folder)
 
 
 def load_parameters(workload: str, duration_s: float, most_per_s: float = MOST_PER_S) -> Choice:
@@ -162,9 +267,11 @@ def filter_of(name: str, calibration: Path | None) -> Choice:
 
 def _calibrated(laboratory: Any, out: Path) -> Path:
     """Hold a load that one executor can do for a while, and write what its readings' spread gives."""
+    folder = out / "runs" / "calibration"
+    _remove(folder)
     load = _load("constant", {"level_per_s": MOST_PER_S / 2}, CALIBRATION_S, 0)
     topology = laboratory.topology_of(load, filter=Choice("none"), policy=Choice("fixed"))
-    outcome = laboratory.run_laboratory(topology, load, out / "runs" / "calibration", album=_album(out, 0))
+    outcome = laboratory.run_laboratory(topology, load, folder, album=_album(out, 0))
     file = out / "calibration.json"
     calibration_of(outcome.moments, topology.units[0].name, topology.loop.monitoring_s).write(file)
     return file
@@ -187,20 +294,9 @@ def _album(out: Path, seed: int) -> Path:
     return out / "albums" / str(seed)
 
 
-def _real(
-    laboratory: Any, workload: str, chosen: Choice, seed: int, duration_s: float, out: Path, warm: bool
-) -> tuple[Any, Any]:
-    choice = load_parameters(workload, duration_s)
-    load = _load(choice.name, choice.parameters, duration_s, seed)
-    topology = laboratory.topology_of(load, filter=chosen, policy=POLICY[chosen.name])
-    before, folder = (out / "runs" / f"{workload.lower()}-{chosen.name}-{n}" for n in (seed - 1, seed))
-    topology = begun(topology, before if warm else None)
-    return laboratory.run_laboratory(topology, load, folder, album=_album(out, seed)), topology
-
-
-def begun(topology: Topology, before: Path | None) -> Topology:
-    """The topology that begins as the run before was on average; as it is where there was none."""
-    return warm_started(topology, before, time.time()) if before is not None and before.exists() else topology
+def begun(topology: Topology, before: Path) -> Topology:
+    """The topology that begins as the run before was on average."""
+    return warm_started(topology, before, time.time())
 
 
 def _row(workload: str, name: str, seed: int, outcome: Any) -> Row:
