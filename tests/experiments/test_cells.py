@@ -16,6 +16,7 @@ from penstock.experiments.cells_rows import WORKLOADS, Row
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.filters import make_filter
 from penstock.filters.calibration import Calibration
+from penstock.filters.readings import Readings
 from penstock.topology.model import Choice
 from penstock.workload.registry import make_workload
 
@@ -118,6 +119,21 @@ def test_the_noise_is_that_of_readings_once_the_load_has_settled(tmp_path: Path)
     chosen = filter_of("kalman", tmp_path / "r.json")
     assert make_filter(chosen).name == "kalman"
     assert filter_of("gaussian", tmp_path / "r.json") == Choice("gaussian")
+
+
+def test_a_restless_start_of_an_executor_makes_no_nervous_filter(tmp_path: Path) -> None:
+    Calibration(("cpu",), ((0.01,),), (0.5,), 50, 1.0, 0.5).write(tmp_path / "r.json")
+    random = np.random.default_rng(1)
+    restless = [1.0, 0.1, 0.9, 0.2, 1.0, 0.1, 0.8, 0.2, 1.0, 0.1, 0.6]
+    settled = 0.6 + 0.1 * random.standard_normal(100)
+
+    tracked = make_filter(filter_of("kalman", tmp_path / "r.json"))
+    estimates = []
+    for at_s, value in enumerate([*restless, *settled]):
+        readings = Readings(float(at_s), ("see/1",), np.array([[value]]), np.zeros((1, 2)))
+        estimates.append(float(tracked.step(readings).values[0, 0]))
+
+    assert np.std(estimates[60:]) < 0.03, "a third of the readings' own spread"
 
 
 def test_a_wrong_calibration_is_told_before_anything_runs(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from penstock.experiments.recordings import (
     Recording,
     find_recordings,
 )
+from penstock.machine.processes import interrupt_on_signals
 from penstock.quantities import price
 from penstock.report.figures import print_figures, write_figures
 
@@ -135,6 +136,8 @@ def experiment(
     folder = new_folder(out, f"experiment-{name}")
     console = open_console()
     began_s = time.perf_counter()
+    if name == "cells" or on == "spark":
+        interrupt_on_signals()  # what a run has started ends with it
     for recording in chosen.recordings:
         if recordings.find(recording) is None:
             console.print(recordings.absent(recording), markup=False, highlight=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import math
 import shutil
 import sys
@@ -24,12 +25,13 @@ import numpy as np
 
 from penstock.controller.journal import Journal
 from penstock.controller.warm_start import warm_started
-from penstock.errors import ClusterError, ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError, PenstockError, told
 from penstock.experiments.cells_page import figures_of, write_page
 from penstock.experiments.cells_rows import (
     MEGAPIXELS,
     ROW,
     WORKLOADS,
+    Failed,
     Finished,
     Row,
     require_same,
@@ -45,6 +47,8 @@ from penstock.report.figures import Figure, write_figures
 from penstock.runs.folder import RunFolder
 from penstock.runs.profile import PROFILE, Profile, simulated_twin
 from penstock.topology.model import Choice, Topology
+
+LOG = logging.getLogger(__name__)
 
 MINUTES = 5.0
 MOST_PER_S = 24.0
@@ -65,8 +69,16 @@ POLICY = {
     "kalman": Choice("utilisation", {"step": "multi"}),
 }
 """The paper's rules: only the Kalman filter's estimate says how many instances are missing."""
+KALMAN = {"noise_ceiling": 1e-4, "drain_s": 60.0}
+"""Q is the spread of an executor's first readings, and those are of a start: Java compiles, Python loads.
+That is no noise of the load, and without a ceiling the filter follows every reading for good. Full executors
+that work off what came in while one started are no reason to start a further one."""
 
-
+SCALED = "see"
+"""The unit that scales."""
+MEMORY_DECIDES_RATIO = 0.31
+"""From here on memory keeps two instances where CPU would do with one: `multi` aims at the middle of its
+band, and half of that is 0.3125."""
 QUERIES = "queries"
 """The source the twin does without."""
 IMAGE_S = 5.0
@@ -132,20 +144,54 @@ class Series:
         measured = out / "calibration.json"
         self._calibration = measured if calibration is None and measured.exists() else calibration
         self._finished: dict[Cell, Finished] = {}
+        self._failed: list[Failed] = []
 
     def run(self, cells: Sequence[Cell], progress: Callable[[str], None]) -> list[Figure]:
-        """Run what has not finished yet, and tell of all runs in the folder."""
+        """Run what has not finished yet, and tell of all runs in the folder, after each of them.
+
+        A run that fails is noted; after an interrupt no further one is begun.
+        """
         self._take_up()
-        if self._calibration is None and any(name == "kalman" for _, name, _ in cells):
-            progress("measuring the noise of an executor's readings")
-            self._calibration = _calibrated(self._laboratory, self._out)
-        figures = self._told() if self._finished else []
-        for number, cell in enumerate(cells):
-            if cell not in self._finished:
-                progress(f"{number} of {len(cells)} runs: {cell[0]}, {cell[1]}, seed {cell[2]}")
-                self._finished[cell] = self._run_one(cell)
-                figures = self._told()
+        wanted = len({*cells, *self._finished})
+        figures: list[Figure] = []
+        try:
+            if self._calibration is None and any(name == "kalman" for _, name, _ in cells):
+                progress("measuring the noise of an executor's readings")
+                self._calibration = _calibrated(self._laboratory, self._out)
+            figures = self._told(wanted)
+            for number, cell in enumerate(cells):
+                if cell not in self._finished:
+                    progress(f"{number} of {len(cells)} runs: {cell[0]}, {cell[1]}, seed {cell[2]}")
+                    self._try(cell)
+                    figures = self._told(wanted)
+        except KeyboardInterrupt:
+            LOG.warning("interrupted: the same command goes on where this one was")
+            figures = self._told(wanted)
         return figures
+
+    def _try(self, cell: Cell) -> None:
+        """Run one; where it fails the next may not."""
+        name = self._folder(*cell).name
+        try:
+            topology, row = self._run_one(cell)
+        except PenstockError as error:
+            self._note(name, error)
+            return
+        first = next((key for key, found in self._finished.items() if found.gave_profile), None)
+        twin = None
+        if first is not None:
+            try:
+                profile = Profile.read(self._folder(*first) / PROFILE)
+                twin = simulated_row(*cell, topology, profile)
+            except PenstockError as error:
+                self._note(f"the twin of {name}", error)
+        found = Finished(self._settings(*cell[:2]), row, twin, first is None)
+        found.write(self._folder(*cell))
+        self._finished[cell] = found
+
+    def _note(self, name: str, error: PenstockError) -> None:
+        LOG.warning("%s failed: %s", name, error)
+        self._failed.append(Failed(name, told(str(error))))
 
     def _take_up(self) -> None:
         """What has finished in this folder; ConfigurationError where it was made with other settings."""
@@ -173,7 +219,7 @@ class Series:
     def _folder(self, workload: str, name: str, seed: int) -> Path:
         return self._out / "runs" / f"{workload.lower()}-{name}-{seed}"
 
-    def _run_one(self, cell: Cell) -> Finished:
+    def _run_one(self, cell: Cell) -> tuple[Topology, Row]:
         workload, name, seed = cell
         folder, duration_s = self._folder(*cell), self._minutes * 60
         choice = load_parameters(workload, duration_s)
@@ -186,27 +232,33 @@ class Series:
             topology = begun(topology, self._folder(*before))
         _remove(folder)
         outcome = self._laboratory.run_laboratory(topology, load, folder, album=_album(self._out, seed))
-        first = next((key for key, found in self._finished.items() if found.gave_profile), None)
-        twin = None
-        if first is not None:
-            profile = Profile.read(self._folder(*first) / PROFILE)
-            twin = simulated_row(workload, name, seed, topology, profile)
-        found = Finished(
-            self._settings(workload, name), _row(workload, name, seed, outcome), twin, first is None
-        )
-        found.write(folder)
-        return found
+        _require_whole(outcome)
+        row = _row(workload, name, seed, outcome)
+        LOG.info("%s: memory %.2f in the mean", folder.name, row.memory_ratio)
+        if row.memory_ratio >= MEMORY_DECIDES_RATIO:
+            LOG.warning(
+                "%s: memory read %.2f in the mean: from %.2f on it is memory that keeps instances, not CPU",
+                folder.name, row.memory_ratio, MEMORY_DECIDES_RATIO,
+            )  # fmt: skip
+        return topology, row
 
-    def _told(self) -> list[Figure]:
+    def _told(self, wanted: int) -> list[Figure]:
         """Tables, page and figures of all runs so far."""
         rows = [
             row for found in self._finished.values() for row in (found.row, found.twin) if row is not None
         ]
-        write_rows(self._out / "runs.csv", rows)
-        figures = figures_of(rows, self._prices)
-        write_page(self._out / "cells.html", rows, figures)
+        if rows:
+            write_rows(self._out / "runs.csv", rows)
+        figures = figures_of(rows, self._prices, wanted)
+        write_page(self._out / "cells.html", rows, figures, self._failed)
         write_figures(figures, self._out / "summary.json")
         return figures
+
+
+def _require_whole(outcome: Any) -> None:
+    """KeyboardInterrupt where a run was interrupted: it ended in order, but it is no run of its length."""
+    if outcome.interrupted:
+        raise KeyboardInterrupt
 
 
 def _remove(folder: Path) -> None:
@@ -260,9 +312,10 @@ def _laboratory() -> Any:
 
 def filter_of(name: str, calibration: Path | None) -> Choice:
     """A filter of the comparison; `kalman` with the R of a calibration."""
-    if name != "kalman" or calibration is None:
+    if name != "kalman":
         return Choice(name)
-    return Choice(name, {"calibration": str(calibration.resolve())})
+    given = {} if calibration is None else {"calibration": str(calibration.resolve())}
+    return Choice(name, {**KALMAN, **given})
 
 
 def _calibrated(laboratory: Any, out: Path) -> Path:
@@ -272,6 +325,7 @@ def _calibrated(laboratory: Any, out: Path) -> Path:
     load = _load("constant", {"level_per_s": MOST_PER_S / 2}, CALIBRATION_S, 0)
     topology = laboratory.topology_of(load, filter=Choice("none"), policy=Choice("fixed"))
     outcome = laboratory.run_laboratory(topology, load, folder, album=_album(out, 0))
+    _require_whole(outcome)
     file = out / "calibration.json"
     calibration_of(outcome.moments, topology.units[0].name, topology.loop.monitoring_s).write(file)
     return file
@@ -305,8 +359,13 @@ def _row(workload: str, name: str, seed: int, outcome: Any) -> Row:
         workload, name, seed, "spark", outcome.vm_h, float(outcome.events),
         durations["image"].mean_s, durations["query"].mean_s,
         float(compliance["image"].delayed("real_time")), float(compliance["query"].delayed("real_time")),
-        outcome.check.right,
+        outcome.check.right, memory_of(outcome.moments),
     )  # fmt: skip
+
+
+def memory_of(moments: Sequence[Any]) -> float:
+    """The mean memory reading of the unit that scales; NaN where nothing was read."""
+    return fmean([m.memory for m in moments if m.unit == SCALED and m.memory is not None] or [math.nan])
 
 
 def simulated_row(workload: str, name: str, seed: int, topology: Topology, profile: Profile) -> Row:

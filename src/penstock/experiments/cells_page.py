@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from penstock.experiments.cells_rows import MEGAPIXELS, METRICS, PREDICTED, WORKLOADS, Row
+from penstock.experiments.cells_rows import MEGAPIXELS, METRICS, PREDICTED, WORKLOADS, Failed, Row
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.experiments.kalman_paper import FILTERS
 from penstock.report.figures import Figure
@@ -17,8 +17,10 @@ FEWER_EVENTS_PER_CENT = -60.0
 NEAR_PER_CENT = 20.0
 
 
-def figures_of(rows: Sequence[Row], prices: Prices) -> list[Figure]:
+def figures_of(rows: Sequence[Row], prices: Prices, wanted: int | None = None) -> list[Figure]:
     """The claims with their bars, the break-even, the simulator's deviations, then the tables' values.
+
+    `wanted` is how many runs were asked for: it is told where fewer have finished.
 
     The break-even is told at the price of a VM that is given, and at the paper's.
     """
@@ -33,6 +35,8 @@ def figures_of(rows: Sequence[Row], prices: Prices) -> list[Figure]:
             "",
         )
     ]
+    if wanted is not None and len(real) < wanted:
+        figures.append(Figure("runs that have finished", float(len(real)), f"= {wanted}", None, False))
     for workload in _order(real, WORKLOADS, lambda row: row.workload):
         ours, plain = (_cell(real, workload, name) for name in ("kalman", "none"))
         if ours and plain:
@@ -120,7 +124,10 @@ def _order(rows: Sequence[Row], known: Sequence[str], key: Callable[[Row], str])
     return [name for name in known if name in found]
 
 
-def write_page(file: Path, rows: Sequence[Row], figures: Sequence[Figure]) -> None:
+def write_page(
+    file: Path, rows: Sequence[Row], figures: Sequence[Figure], failed: Sequence[Failed] = ()
+) -> None:
+    """Write the page: verdicts, what failed, and a table a workload."""
     real = [row for row in rows if row.kind == "spark"]
     page = Page("The cell laboratory", f"{len(real)} runs on real Spark, {MEGAPIXELS:g} megapixels a picture")
     page.table(
@@ -128,6 +135,8 @@ def write_page(file: Path, rows: Sequence[Row], figures: Sequence[Figure]) -> No
         ["", "value", "bar", "held"],
         [[f.name, f.here, f.bar, "yes" if f.holds else "no"] for f in figures if f.bar],
     )
+    if failed:
+        page.table("Runs that failed", ["run", "why"], [[each.name, each.message] for each in failed])
     for workload in _order(real, WORKLOADS, lambda row: row.workload):
         names = _order(real, FILTERS, lambda row: row.filter)
         table: list[list[object]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ class Row:
     image_violations: float
     query_violations: float
     right: bool
+    memory_ratio: float = math.nan
+    """Mean reading of the unit that scales."""
 
     @property
     def violations(self) -> float:
@@ -51,8 +54,9 @@ METRICS: Mapping[str, tuple[str, Callable[[Row], float]]] = {
     "image violations": ("", lambda row: row.image_violations),
     "query violations": ("", lambda row: row.query_violations),
     "SLA violations": ("", lambda row: row.violations),
+    "memory reading": ("", lambda row: row.memory_ratio),
 }
-"""The rows of Tables 3 to 5, with the two promises apart."""
+"""The rows of Tables 3 to 5, with the two promises apart, and beside them what memory read."""
 PREDICTED = ("scaling events", "VM time", "image violations")
 """What the simulator is held against. It cannot tell queries from images: they are left out on both sides."""
 
@@ -91,6 +95,14 @@ class Finished:
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"expected the row of a finished run in {file}: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A run that failed, or whose twin did."""
+
+    name: str
+    message: str
 
 
 def require_same(settings: Mapping[str, Any], kept: Mapping[str, Any], folder: Path) -> None:
