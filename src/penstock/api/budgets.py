@@ -29,7 +29,7 @@ UnitName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class Asked(Strict):
+class AskedBudget(Strict):
     """A budget whose cost is asked for."""
 
     latency_s: Annotated[float, Field(ge=0, le=1e9)]
@@ -107,7 +107,7 @@ Coordinating = Annotated[Coordinator, Depends(_coordinator)]
 
 
 @ROUTER.post("/runs/{name}/budgets/{unit}/cost")
-def cost(place: Place, unit: Annotated[str, Path(max_length=200)], asked: Asked) -> Answered:
+def cost(place: Place, unit: Annotated[str, Path(max_length=200)], asked: AskedBudget) -> Answered:
     """What a unit would cost an hour at a latency budget, by its load now."""
     return Answered(cost=finite(cost_of(place, unit, asked.latency_s)))
 
