@@ -46,10 +46,10 @@ STEPS = 6
 
 def demo(
     minutes: Annotated[float, typer.Option(help="How long images are sent.")] = 2.0,
-    megapixels: Annotated[float, typer.Option(help="Size of a picture; the paper's are 1.7.")] = 1.7,
+    megapixels: Annotated[float, typer.Option(help="Size of a picture; the paper's are 1.7.")] = 0.4,
     filter: Annotated[str, typer.Option(help="kalman, gaussian or none.")] = "kalman",
     policy: Annotated[str, typer.Option(help="Policy of the unit that scales.")] = "utilisation:step=multi",
-    most: Annotated[float, typer.Option(help="Images a second at the top of the pyramid.")] = 24.0,
+    most: Annotated[float, typer.Option(help="Images a second at the top of the pyramid.")] = 90.0,
     query_every: Annotated[int, typer.Option(help="Images to one query; the paper's are 100.")] = 10,
     together: Annotated[bool, typer.Option("--together", help="Images and the state in one unit.")] = False,
     faults: Annotated[bool, typer.Option("--faults", help="Kill an executor, then the driver.")] = False,

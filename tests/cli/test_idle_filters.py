@@ -69,4 +69,4 @@ def test_compare_tells_first_what_the_asked_share_costs_at_least() -> None:
     assert cheapest(rows, 0.95) is rows[0]
     assert "the cheapest that keeps 95% within the SLO: rate" in _found(rows, 0.95)
     assert "none keeps 99.9% of the records" in _found(rows, 0.999)
-    assert "rate is nearest with 99.0%" in _found(rows, 0.999)
+    assert "rate with filter none is nearest with 99.0%" in _found(rows, 0.999)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.experiments.cells import PRICES, calibration_of, filter_of, load_parameters, run
+from penstock.experiments.cells import PRICES, calibration_of, filter_of, in_turns, load_parameters, run
 from penstock.experiments.cells_page import figures_of, pays
 from penstock.experiments.cells_rows import WORKLOADS, Row
 from penstock.experiments.kalman_evaluation import Prices
@@ -139,6 +139,13 @@ def test_a_restless_start_of_an_executor_makes_no_nervous_filter(tmp_path: Path)
 def test_a_wrong_calibration_is_told_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="calibration"):
         run(1, tmp_path, lambda text: None, calibration=tmp_path / "none.json")
+
+
+def test_each_filter_is_the_first_of_a_seed() -> None:
+    found = in_turns(["Square", "Lab"], ["none", "gaussian", "kalman"], 3)
+
+    assert len(set(found)) == 18
+    assert [found[6 * turn][1] for turn in range(3)] == ["none", "gaussian", "kalman"]
 
 
 def test_an_unknown_workload_is_refused_before_anything_runs(tmp_path: Path) -> None:

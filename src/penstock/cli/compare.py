@@ -134,7 +134,7 @@ def _found(rows: Sequence[Row], least: float) -> str:
         nearest = max(rows, key=lambda row: row.real_time)
         return (
             f"none keeps {100 * least:.4g}% of the records within the SLO; "
-            f"{nearest.cell.policy} is nearest with {nearest.real_time:.1%}"
+            f"{nearest.cell.policy} with filter {nearest.cell.filter} is nearest with {nearest.real_time:.1%}"
         )
     return (
         f"the cheapest that keeps {100 * least:.4g}% within the SLO: {best.cell.policy} with filter "

@@ -82,7 +82,7 @@ def experiment(
         str | None, typer.Option(help='kalman, cells: what a missed SLA costs, such as "0.001 EUR".')
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="cells: how long each run sends images; 5 by default.")
+        float | None, typer.Option(help="cells: how long each run sends images; 3.5 by default.")
     ] = None,
     workloads: Annotated[
         str | None, typer.Option(help="cells: some of Pyramid,Square,Lab; all by default.")

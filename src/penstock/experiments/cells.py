@@ -46,11 +46,12 @@ from penstock.machine.locks import Lock
 from penstock.report.figures import Figure, write_figures
 from penstock.runs.folder import RunFolder
 from penstock.runs.profile import PROFILE, Profile, simulated_twin
+from penstock.spark.training import ensure_archive
 from penstock.topology.model import Choice, Topology
 
 LOG = logging.getLogger(__name__)
 
-MINUTES = 5.0
+MINUTES = 3.5
 MOST_PER_S = 24.0
 """Images a second at the top: 0.75 to 0.85 of a core of work with pictures of this size. One executor of one
 core does not keep up with it, and two cores still have room for Spark's own work."""
@@ -114,14 +115,26 @@ def run(
     if calibration is not None:
         Calibration.read(calibration)  # a wrong file is told before anything runs
     laboratory = _laboratory()
-    cells = [(w, f, s) for s in range(1, seeds + 1) for w in workloads for f in filters]
+    cells = in_turns(workloads, filters, seeds)
     out.mkdir(parents=True, exist_ok=True)
+    ensure_archive()  # or the first run alone would start without it
     with Lock(out / "experiment.lock", f"the experiment in {out}"):
         return Series(laboratory, out, minutes, prices or PRICES, calibration, warm).run(cells, progress)
 
 
 Cell = tuple[str, str, int]
 """Workload, filter and seed of a run."""
+
+
+def in_turns(workloads: Sequence[str], filters: Sequence[str], seeds: int) -> list[Cell]:
+    """All runs of an experiment. With each seed another filter is the first: what a machine does beside them
+    changes over hours, and would be taken for the filter's doing."""
+    found = []
+    for seed in range(1, seeds + 1):
+        shift = (seed - 1) % len(filters) if filters else 0
+        order = (*filters[shift:], *filters[:shift])
+        found += [(workload, name, seed) for workload in workloads for name in order]
+    return found
 
 
 class Series:
