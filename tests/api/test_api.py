@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from penstock.api.app import create_app
+from penstock.api.app import _events, create_app
 from penstock.api.runs import Runs
 from penstock.channels.lookups import history
 from penstock.channels.subscriptions import publish_to_subscribers
@@ -20,6 +22,7 @@ from penstock.controller.status import Status
 from penstock.runs import commands
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
+from penstock.simulator import simulate
 from penstock.topology.file import dump_topology, parse_topology
 from penstock.topology.model import Choice, Unit
 from tests.runs.test_changes import a_pair, with_operator, with_unit
@@ -279,14 +282,28 @@ def test_events_tell_the_status_until_the_end(client: TestClient, runs: Runs) ->
     place = RunFolder(runs.root / "shop")
     (place.root / "result.json").write_text("{}")
     # A torn result counts as none; a whole one ends the stream.
-    from penstock.simulator import simulate
-
     place.write_result(simulate(a_pair(), duration_s=60.0))
     with client.stream("GET", f"{BASE}/shop/events") as answer:
         lines = [line for line in answer.iter_lines() if line]
     assert lines[0] == "event: status"
     assert json.loads(lines[1].removeprefix("data: "))["bill"] == "3"
     assert lines[-2] == "event: end"
+
+
+def test_events_end_where_nobody_runs_the_run_any_more(client: TestClient, runs: Runs) -> None:
+    for file in ("status.json", "plan.json"):
+        os.utime(runs.root / "shop" / file, (1.0, 1.0))
+    with client.stream("GET", f"{BASE}/shop/events") as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert (lines[0], lines[-2]) == ("event: status", "event: end")
+
+
+def test_events_give_a_sign_of_life_while_nothing_changes(runs: Runs) -> None:
+    async def heard() -> list[str]:
+        found = _events(runs, RunFolder(runs.root / "shop"), alive_s=0.1)
+        return [(await anext(found)).partition("\n")[0] for _ in range(2)]
+
+    assert asyncio.run(heard()) == ["event: status", ": still here"]
 
 
 def test_somebody_outside_subscribes_reads_says_how_far_it_is_and_leaves(

@@ -22,6 +22,7 @@ from penstock.api.runs import Runs
 from penstock.controller.billing import bill_of
 from penstock.errors import ClusterError, PenstockError, TopologyError
 from penstock.machine.processes import log_tail
+from penstock.page.live import ALIVE, ALIVE_S
 from penstock.plain import plain
 from penstock.runs import commands, telling
 from penstock.runs.applying import StaleError, applied, previewed
@@ -214,21 +215,25 @@ def bill(place: Place, lines: bool = False) -> answers.Bill:
 
 @ROUTER.get("/runs/{name}/events", response_class=StreamingResponse)
 def events(runs: Served, place: Place) -> StreamingResponse:
-    """The run's status whenever it changes, as server-sent events, until the run is over."""
+    """The run's status whenever it changes, as server-sent events, until the run is over or interrupted."""
     return StreamingResponse(_events(runs, place), media_type="text/event-stream")
 
 
-async def _events(runs: Runs, place: RunFolder) -> AsyncIterator[str]:
-    last: str | None = None
+async def _events(runs: Runs, place: RunFolder, alive_s: float = ALIVE_S) -> AsyncIterator[str]:
+    last, quiet_s = None, 0.0
     while True:
         text = runs.status_text(place)
         if text is not None and text != last:
-            last = text
+            last, quiet_s = text, 0.0
             yield f"event: status\ndata: {' '.join(text.split())}\n\n"
-        if place.result() is not None:
+        if place.result() is not None or not place.running():
             yield "event: end\ndata: {}\n\n"
             return
+        if quiet_s >= alive_s:
+            quiet_s = 0.0
+            yield ALIVE.decode()
         await asyncio.sleep(LOOK_S)
+        quiet_s += LOOK_S
 
 
 def _command(told: answers.Told) -> commands.Command:
