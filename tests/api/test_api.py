@@ -306,6 +306,24 @@ def test_events_give_a_sign_of_life_while_nothing_changes(runs: Runs) -> None:
     assert asyncio.run(heard()) == ["event: status", ": still here"]
 
 
+def test_of_a_table_the_newest_rows_of_a_time_are_told_as_all_of_them_would_be(
+    client: TestClient, runs: Runs
+) -> None:
+    place = RunFolder(runs.root / "shop")
+    with place.opened() as journal:
+        simulate(a_pair(), duration_s=300.0, journal=journal)
+        rows = [{k: v for k, v in r.items() if k not in ("id", "run")} for r in journal.rows("observation")]
+    middle_s = rows[len(rows) // 2]["at_s"]
+    for query, expected in (
+        ({}, rows),
+        ({"limit": 3}, rows[-3:]),
+        ({"until_s": middle_s, "limit": 5}, [r for r in rows if r["at_s"] <= middle_s][-5:]),
+        ({"since_s": middle_s, "until_s": middle_s}, [r for r in rows if r["at_s"] == middle_s]),
+        ({"since_s": 1e9}, []),
+    ):
+        assert client.get(f"{BASE}/shop/journal/observation", params=query).json()["rows"] == expected
+
+
 def test_somebody_outside_subscribes_reads_says_how_far_it_is_and_leaves(
     client: TestClient, runs: Runs
 ) -> None:

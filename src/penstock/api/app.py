@@ -176,11 +176,12 @@ def rows(
     table: Annotated[str, Path(pattern=f"^({'|'.join(TABLES)})$")],
     since_s: Annotated[float, Query(ge=0)] = 0.0,
     limit: Annotated[int, Query(ge=1, le=ROWS)] = ROWS,
+    until_s: Annotated[float | None, Query(ge=0)] = None,
 ) -> answers.Rows:
-    """Observations, actions with their reasons, budgets, charges and news, the newest of them."""
+    """Observations, actions with their reasons, budgets, charges and news, the newest of those times."""
     with place.opened() as journal:
-        found = [row for row in journal.rows(table) if row["at_s"] >= since_s]
-    return answers.Rows(rows=[_plain(row) for row in found[-limit:]])
+        found = journal.latest(table, limit, since_s, until_s)
+    return answers.Rows(rows=[_plain(row) for row in found])
 
 
 @ROUTER.get("/runs/{name}/log")

@@ -44,14 +44,17 @@ def is_backlog(waiting: float, in_hand: float) -> bool:
     return waiting > BATCHES * in_hand
 
 
-def told_healths(observations: Iterable[Mapping[str, Any]]) -> list[float | None]:
+def told_healths(
+    observations: Iterable[Mapping[str, Any]], finished: Iterable[str] = ()
+) -> list[float | None]:
     """The health of a unit as of each of its observations, in their order: over the period up to it.
 
-    None where nothing came in, and until the unit has finished something.
+    None where nothing came in, and until the unit has finished something; `finished` are those that had
+    before the first of these.
     """
     told: list[float | None] = []
     periods: dict[str, deque[tuple[float, int, int]]] = {}
-    finished: set[str] = set()
+    able = set(finished)
     for row in observations:
         unit, at_s, done = row["unit"], row["at_s"], row["processed"] or 0
         period = periods.setdefault(unit, deque())
@@ -59,8 +62,8 @@ def told_healths(observations: Iterable[Mapping[str, Any]]) -> list[float | None
         while period[0][0] <= at_s - PERIOD_S:
             period.popleft()
         if done:
-            finished.add(unit)
-        known = unit in finished
+            able.add(unit)
+        known = unit in able
         told.append(health(sum(p[1] for p in period), sum(p[2] for p in period)) if known else None)
     return told
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from penstock.controller.journal import past, restoring, retention
 from penstock.controller.journal.database import Database
+from penstock.controller.journal.latest import latest_rows
 from penstock.controller.journal.migrations import VERSION
 from penstock.controller.journal.retention import KEPT, Trimmed
 from penstock.controller.journal.rows import (
@@ -380,6 +381,14 @@ class Journal:
             for row, health in zip(rows, told_healths(rows), strict=True):
                 row["health"] = health
         return rows
+
+    def latest(
+        self, table: str, most: int, since_s: float = 0.0, until_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest rows of a table, so many at most and within these times, oldest first; as in `rows`."""
+        self.flush()
+        with self._database.reading() as connection:
+            return latest_rows(connection, self.run, table, most, since_s, until_s)
 
     def thinned(self) -> list[dict[str, Any]]:
         """What trimming left of old observations: sums, means and the most of each unit and hour."""
