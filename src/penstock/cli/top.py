@@ -105,7 +105,8 @@ def tell(
         return
     if there is not None:
         service, run = there
-        said = {"kind": command, "subject": subject, "to": to, "reason": reason, "by": getpass.getuser()}
+        said: dict[str, object] = {"kind": command, "subject": subject, "to": to, "reason": reason}
+        said |= {"by": getpass.getuser()}
         said |= {} if revision is None else {"revision": revision}
         id = service.post(f"/runs/{run}/commands", {**said, "give_up_state": give_up_state})["id"]
     else:
