@@ -14,7 +14,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from itertools import accumulate
@@ -80,6 +80,12 @@ class Check:
     compliance: dict[str, Compliance]
     """Of images and of queries, each against its own promise."""
     durations: dict[str, DurationStatistics]
+    lost: dict[str, int] = field(default_factory=dict)
+    """Images and queries of which nothing came out: they keep no promise either."""
+
+    def broken(self, kind: str) -> int:
+        """Images or queries that took longer than promised, or never came out."""
+        return self.compliance[kind].delayed("real_time") + self.lost.get(kind, 0)
 
     @property
     def right(self) -> bool:
@@ -88,8 +94,8 @@ class Check:
 
     @property
     def violations(self) -> int:
-        """Images and queries that took longer than promised."""
-        return sum(found.delayed("real_time") for found in self.compliance.values())
+        """Images and queries that broke their promise."""
+        return sum(self.broken(kind) for kind in self.compliance)
 
 
 def known_from(taken: Sequence[Image], found: Sequence[Result]) -> dict[int, list[float]]:
@@ -151,11 +157,19 @@ def check(load: Load, album: Album, images: int, results: Sequence[Result]) -> C
     )
     import numpy as np
 
-    latencies = {kind: np.array([r.latency_s for r in found]) for kind, found in by_kind.items()}
+    due = {
+        IMAGE: {f"image-{image.number:08d}" for image in taken if image.at_s >= load.lead_in_s},
+        QUERY: {f"query-{query.number:08d}" for query in asked if query.at_s >= load.lead_in_s},
+    }
+    latencies = {
+        kind: np.array([r.latency_s for r in found if r.row["record_id"] in due[kind]])
+        for kind, found in by_kind.items()
+    }
     return Check(
         rows,
         accuracy(found_cells, marked),
         behind,
         {kind: Compliance.of(found, PROMISES_S[kind]) for kind, found in latencies.items()},
         {kind: DurationStatistics.of(found) for kind, found in latencies.items()},
+        {kind: len(due[kind] - ids[kind].keys()) for kind in due},
     )

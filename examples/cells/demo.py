@@ -148,7 +148,7 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
             format_duration(found.p95_s),
             format_duration(PROMISES_S[kind]),
             kept.shown("real_time"),
-            str(kept.delayed("real_time")),
+            str(checked.broken(kind)),
         )
     console.print(promises)
     if outcome.interrupted:

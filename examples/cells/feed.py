@@ -46,6 +46,8 @@ class Load:
     megapixels: float = 1.7
     album: int = 24
     """Different pictures there are."""
+    lead_in_s: float = 0.0
+    """How much of the duration only warms up: what is due in it is checked, and counted nowhere."""
 
     @property
     def choice(self) -> Choice:

@@ -175,9 +175,9 @@ class Outcome:
     album: Album
     interrupted: bool
     events: int
-    """Decisions to scale that were carried out while images were sent."""
+    """Decisions to scale that were carried out while images were sent, after the lead-in."""
     vm_h: float
-    """Hours of hosts while images were sent."""
+    """Hours of hosts in the same time."""
     parts: list[Parts]
     """What the units' micro-batches took."""
     waits: list[Wait]
@@ -252,13 +252,13 @@ def run_laboratory(
 
 
 def told_by(journal: Journal, topology: Topology, load: Load, begun_s: float) -> tuple[Profile, int, float]:
-    """The profile of a run, its scaling events and the hours of its hosts, both while images were sent."""
+    """The profile of a run, and its scaling events and the hours of its hosts after the lead-in."""
     profile = measured_profile(topology, journal, begun_s, load.duration_s)
-    ended_s = begun_s + load.duration_s
+    counted_s, ended_s = begun_s + load.lead_in_s, begun_s + load.duration_s
     return (
         profile,
-        scaling_events(journal, begun_s, ended_s),
-        host_time_s(journal, begun_s, ended_s) / 3600,
+        scaling_events(journal, counted_s, ended_s),
+        host_time_s(journal, counted_s, ended_s) / 3600,
     )
 
 

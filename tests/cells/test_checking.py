@@ -66,6 +66,27 @@ def test_an_answer_over_nothing_does_not_pass_once_images_could_be_seen(album: A
     ]
 
 
+def test_an_image_that_never_comes_out_breaks_its_promise(album: Album) -> None:
+    results = results_of(album)
+
+    found = check(LOAD, album, IMAGES, results[2:])
+
+    assert found.broken("image") == found.violations == 2
+
+
+def test_what_is_due_in_the_lead_in_is_checked_and_breaks_no_promise(album: Album) -> None:
+    slow = [
+        replace(r, seen_s=r.seen_s + (60.0 if r.source_s < BEGUN_S + 1.0 else 0.0)) for r in results_of(album)
+    ]
+
+    assert check(LOAD, album, IMAGES, slow).violations > 0
+    found = check(replace(LOAD, lead_in_s=1.0), album, IMAGES, slow[1:])
+
+    assert found.violations == 0
+    assert not found.right, "one is missing"
+    assert found.durations["image"].count == 80
+
+
 def test_images_still_on_their_way_need_not_be_in_an_answer(album: Album) -> None:
     late = [replace(r, seen_s=r.seen_s + 60.0) if r.row["kind"] == "image" else r for r in results_of(album)]
     none = [

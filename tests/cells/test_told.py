@@ -13,6 +13,7 @@ from cells.laboratory import told_by, topology_of
 
 from penstock.controller.journal import Journal
 from penstock.experiments.cells import of_images, simulated_row
+from penstock.experiments.within import scaling_events
 from penstock.runs.profile import UnitProfile, with_delay
 from penstock.simulator import simulate
 from penstock.topology.model import Choice
@@ -60,6 +61,26 @@ def test_the_twin_is_judged_by_images_alone_and_by_the_feeds_time() -> None:
     assert 80.0 / 3600 * 0.99 <= row.vm_h <= 4 * 80.0 / 3600
     assert [source.name for source in of_images(topology).sources] == ["images"]
     assert of_images(topology).operator_by_name["remember"].inputs == ("see",)
+
+
+def test_what_is_due_in_the_lead_in_counts_nowhere() -> None:
+    led_in = replace(TWO_ROUNDS, lead_in_s=20.0)
+    topology = topology_of(led_in, policy=Choice("fixed"), filter=Choice("none"))
+    journal = Journal("sqlite://", "r", buffered=True)
+    simulate(topology, duration_s=200.0, journal=journal)
+    profile, _, vm_h = told_by(journal, topology, led_in, BEGUN_S)
+    assert vm_h == pytest.approx(0.75 * told_by(journal, topology, TWO_ROUNDS, BEGUN_S)[2])
+    scaled = a_journal()
+    whole, counted = (told_by(scaled, topology, load, BEGUN_S)[1] for load in (TWO_ROUNDS, led_in))
+    assert whole - counted == scaling_events(scaled, BEGUN_S, BEGUN_S + 20.0 - 1e-6)
+
+    slow = {name: UnitProfile(100, 0.01, 9.0, 0.0) for name in ("see", "remember")}
+    ready = replace(profile, units=slow, host_start_s=0.0, instance_start_s=0.0)
+    row = simulated_row("Square", "none", 1, topology, ready, led_in.lead_in_s)
+
+    images, _ = truth(led_in, 10_000)
+    assert row.image_violations == pytest.approx(sum(image.at_s >= 20.0 for image in images), abs=1)
+    assert row.vm_h == pytest.approx(2 * 60.0 / 3600)
 
 
 def test_an_image_is_judged_by_its_five_seconds_from_end_to_end() -> None:

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.experiments.cells import PRICES, calibration_of, filter_of, in_turns, load_parameters, run
+from penstock.experiments.cells import (
+    LEAD_IN_PER_S,
+    LEAD_IN_S,
+    PRICES,
+    calibration_of,
+    filter_of,
+    in_turns,
+    led_in,
+    load_parameters,
+    run,
+)
 from penstock.experiments.cells_page import figures_of, pays
 from penstock.experiments.cells_rows import WORKLOADS, Row
 from penstock.experiments.kalman_evaluation import Prices
@@ -79,6 +89,16 @@ def test_a_workload_fills_a_run_and_reaches_its_top(workload: str) -> None:
 
     assert max(rates) == pytest.approx(40.0, rel=0.02)
     assert min(rates) < 25.0
+
+
+def test_a_run_begins_with_a_lead_in_at_a_low_load() -> None:
+    plain = load_parameters("Pyramid", 120.0)
+    curve, led = make_workload(plain).curve, make_workload(led_in(plain, 120.0)).curve
+
+    assert float(led.records(LEAD_IN_S)) == pytest.approx(LEAD_IN_PER_S * LEAD_IN_S)
+    assert float(led.records(LEAD_IN_S + 60.0) - led.records(LEAD_IN_S)) == pytest.approx(
+        float(curve.records(60.0))
+    )
 
 
 def test_the_break_even_is_told_at_todays_price_and_at_the_papers() -> None:
