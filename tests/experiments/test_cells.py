@@ -21,7 +21,7 @@ from penstock.experiments.cells import (
     load_parameters,
     run,
 )
-from penstock.experiments.cells_page import figures_of, pays
+from penstock.experiments.cells_page import figures_of, pays, write_page
 from penstock.experiments.cells_rows import WORKLOADS, Row
 from penstock.experiments.kalman_evaluation import Prices
 from penstock.filters import make_filter
@@ -62,6 +62,20 @@ def test_the_simulator_is_compared_with_the_runs_it_was_not_given() -> None:
 
     assert found["simulator: scaling events of 1 other runs"].holds
     assert found["simulator: VM time of 1 other runs"].holds is False
+
+
+def test_errors_of_the_simulator_that_cancel_out_are_told_a_run(tmp_path: Path) -> None:
+    rows = [a_row(seed=2), a_row(seed=3)]
+    rows += [a_row(seed=seed, kind="simulated", events=events) for seed, events in ((2, 5.0), (3, 15.0))]
+
+    figures = figures_of(rows, Prices())
+    found = {figure.name: figure for figure in figures}
+
+    assert found["simulator: scaling events of 2 other runs"].here == 0.0
+    a_run = found["simulator: scaling events, mean absolute deviation a run"]
+    assert (a_run.here, a_run.holds) == (pytest.approx(50.0), False)
+    write_page(tmp_path / "cells.html", rows, figures)
+    assert "Real beside simulated" in (tmp_path / "cells.html").read_text()
 
 
 def test_queries_do_not_count_where_the_simulator_is_compared() -> None:
