@@ -72,6 +72,27 @@ def test_the_twin_s_sources_send_what_came_from_each(tmp_path):
     assert sent["s"] == pytest.approx(600 * (20 + 30), rel=0.05)
 
 
+def test_the_twin_of_a_unit_of_several_operators_has_their_shares_of_the_work(tmp_path):
+    one = a_topology()
+    operators = (
+        Operator("parse", ("s",), slo_s=2.0, ratio=0.5, service=Service(0.1)),
+        Operator("score", ("parse",), slo_s=2.0, ratio=0.01, service=Service(0.3)),
+        Operator("tell", ("score",), slo_s=2.0, service=Service(0.8, shape="exponential")),
+    )
+    unit = replace(one.units[0], operators=("parse", "score", "tell"))
+    several = replace(one, operators=operators, sinks=(Sink("k", ("tell",)),), units=(unit,))
+    with Journal(tmp_path / "journal.db", "web", buffered=True) as journal:
+        simulate(several, SimulationSettings(seed=3), duration_s=1800.0, journal=journal)
+        # Declared too short: all take twice as long as they are said to.
+        halved = [replace(o, service=replace(o.service, mean_s=o.service.mean_s / 2)) for o in operators]
+        run = recorded(journal, replace(several, operators=tuple(halved)))
+    for was, found in zip(operators, run.topology.operators, strict=True):
+        assert found.service.mean_s == pytest.approx(was.service.mean_s, rel=0.05)
+        assert found.service.shape == was.service.shape
+    twin = replayed(run, run.topology, "twin", seed=8)
+    assert twin.cost == pytest.approx(run.happened.cost, rel=0.1)
+
+
 def test_the_twin_of_a_real_run_has_its_measured_times(a_run):
     folder, _ = a_run
     real = a_topology()

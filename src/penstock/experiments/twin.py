@@ -135,12 +135,12 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
             )
             for source in topology.sources
         ),
-        operators=tuple(_measured_work(topology, operator, by_unit) for operator in topology.operators),
         units=tuple(
             replace(unit, initial_instances=min(unit.max_instances, max(1, first.get(unit.name, 1))))
             for unit in topology.units
         ),
     )
+    twin = replace(twin, operators=_measured_work(twin, by_unit, duration_s))
     if any(site.provider.name != SimulatedParameters.name for site in topology.sites):
         # A record of a real run waits for its micro-batch; and its hosts took as long as they took.
         twin = profiled(twin, measured_profile(topology, journal))
@@ -231,19 +231,37 @@ def _came_from(row: Mapping[str, Any], source: str, sharing: int) -> float:
 
 
 def _measured_work(
-    topology: Topology, operator: Operator, by_unit: Mapping[str, Sequence[Mapping[str, Any]]]
+    topology: Topology, by_unit: Mapping[str, Sequence[Mapping[str, Any]]], duration_s: float
+) -> tuple[Operator, ...]:
+    """The operators with the work on a record as it was measured.
+
+    A unit of several is measured as one: all its operators work longer or shorter than declared by one factor,
+    so that a record that comes in causes as much work in all of them as was measured.
+    """
+    declared = unit_loads(topology, duration_s, topology.loop.provisioning_s)
+    return tuple(
+        _as_measured(operator, topology, by_unit.get(unit, ()), declared[unit][1])
+        for operator in topology.operators
+        for unit in (topology.unit_of[operator.name],)
+    )
+
+
+def _as_measured(
+    operator: Operator, topology: Topology, observed: Sequence[Mapping[str, Any]], declared_s: float
 ) -> Operator:
-    """An operator with the work on a record as measured; a unit of several shares its own evenly."""
-    unit = topology.unit_of[operator.name]
-    rows = [row for row in by_unit.get(unit, ()) if row["service_s"] and row["processed"]]
+    """An operator of a unit in which a record causes so much work by what is declared."""
+    rows = [row for row in observed if row["service_s"] and row["processed"]]
     if not rows:
         return operator
     weights = np.array([row["processed"] for row in rows], dtype=float)
     mean_s = float(np.average([row["service_s"] for row in rows], weights=weights))
+    own = operator.service_time
+    if len(topology.unit_by_name[topology.unit_of[operator.name]].operators) > 1:
+        factor = mean_s / declared_s if declared_s > 0 else 1.0
+        return replace(operator, service=replace(own, mean_s=own.mean_s * factor))
     spread = [row["service_cv"] for row in rows if row["service_cv"] is not None]
-    members = len(topology.unit_by_name[unit].operators)
-    cv = float(np.median(spread)) if spread else operator.service_time.cv
-    return replace(operator, service=Service(mean_s / members, min(cv, 3.0)))
+    cv = float(np.median(spread)) if spread else own.cv
+    return replace(operator, service=Service(mean_s, min(cv, 3.0)))
 
 
 def _happened(
