@@ -477,6 +477,22 @@ def test_an_instance_without_a_price_is_stopped_at_once():
     assert 10 <= len(stops) <= 18
 
 
+def test_what_is_given_back_says_the_numbers_that_made_it():
+    signals = {"a": [a_signal(arrived=30, processed=30, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)]}
+    on = {f"h{number}": ["a"] * 4 for number in range(1, 6)}
+    view = a_view(on=on, remaining_s={"h5": 30.0, **dict.fromkeys(list(on)[:4], 1800.0)}, signals=signals)
+    stops = [
+        a
+        for a in Auto().decide(replace(view, loads={"a": a_load([2.0] * 300)}))
+        if isinstance(a, StopInstance)
+    ]
+    assert len(stops) == 4
+    for stop in stops:
+        assert "h5 is given back" in stop.reason
+        assert "; down from 20 to " in stop.reason
+        assert "an instance takes" in stop.reason
+
+
 def test_more_is_asked_for_also_where_it_serves_only_after_many_decisions():
     topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
     free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))

@@ -158,16 +158,19 @@ def emptied(
     return Emptying(tuple(stops), tuple(moves), tuple(makes_room))
 
 
-def carry_out(plan: Plan, host: str, emptying: Emptying, left: str) -> None:
+def carry_out(
+    plan: Plan, host: str, emptying: Emptying, left: str, reasons: Mapping[str, str] | None = None
+) -> None:
     """Plan the emptying: first what stops, then what moves, then the release of the host.
 
-    `left` says in words how long the host is paid for.
+    `left` says in words how long the host is paid for, `reasons` why a unit has instances too many.
     """
     goes = f"{host} is given back, its lease ends in {left}"
+    why = {unit: f"; {reason}" for unit, reason in (reasons or {}).items()}
     for instance in emptying.makes_room:
-        plan.stop(instance, f"makes room on {instance.host}: {goes}")
+        plan.stop(instance, f"makes room on {instance.host}: {goes}{why.get(instance.unit, '')}")
     for instance in emptying.stops:
-        plan.stop(instance, f"not needed: {goes}")
+        plan.stop(instance, f"not needed: {goes}{why.get(instance.unit, '')}")
     for instance, target in emptying.moves:
         plan.migrate(instance, target, goes)
     parts = [f"{counted(len(emptying.stops), 'instance')} not needed"] if emptying.stops else []
@@ -199,7 +202,7 @@ def give_back(
             continue
         for instance in found.stops:
             left[instance.unit] -= 1
-        carry_out(plan, host, found, remaining)
+        carry_out(plan, host, found, remaining, reasons)
     for unit, count in left.items():
         if count == surplus[unit] and count > 0:
             plan.hold(unit, f"{reasons[unit]}; kept while their hosts are paid")
