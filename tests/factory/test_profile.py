@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from penstock.runs.profile import (
     simulated_twin,
     with_delay,
 )
-from penstock.simulator import simulate
+from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.file import load_topology
 from penstock.topology.model import Choice, LoopSettings, Service, Source, Topology, Unit
 from penstock.workload.registry import make_workload
@@ -98,6 +99,50 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     profile.write(tmp_path / "profile.json")
 
     assert Profile.read(tmp_path / "profile.json") == profile
+
+
+def test_a_profile_from_before_readings_were_measured_is_read(tmp_path: Path) -> None:
+    profile = a_profile(read=UnitProfile(10, 0.1, 1.5, 0.4))
+    profile.write(tmp_path / "profile.json")
+    old = json.loads((tmp_path / "profile.json").read_text())
+    del old["sensors"]
+    (tmp_path / "profile.json").write_text(json.dumps(old))
+
+    assert Profile.read(tmp_path / "profile.json") == profile
+
+
+@pytest.mark.parametrize("chosen", ["none", "gaussian"])
+def test_a_profile_tells_what_readings_look_like_and_its_twin_reads_the_same(
+    chosen: str, tmp_path: Path
+) -> None:
+    load = Choice("square", {"low_per_s": 2.0, "high_per_s": 9.0, "hold_s": 60.0})
+    topology = a_topology(
+        workload=load, policy=Choice("utilisation", {"step": "single"}), filter=Choice(chosen)
+    )
+    read = SimulationSettings(
+        reading_noise=0.08, memory_noise=0.01, memory_idle_ratio=0.2, memory_load_ratio=0.1
+    )
+
+    def measured(settings: SimulationSettings) -> Profile:
+        with Journal("sqlite://", topology.name, buffered=True) as journal:
+            simulate(topology, settings, duration_s=900.0, journal=journal)
+            return measured_profile(topology, journal, 0.0, 600.0)
+
+    profile = measured(read)
+    assert profile.sensors is not None
+    assert profile.sensors.cpu_noise == pytest.approx(0.08, rel=0.35)
+    assert profile.sensors.memory_noise == pytest.approx(0.01, rel=0.5)
+    assert profile.sensors.memory_idle_ratio == pytest.approx(0.2, abs=0.03)
+    assert profile.sensors.memory_load_ratio == pytest.approx(0.1, abs=0.04)
+    profile.write(tmp_path / "profile.json")
+    assert Profile.read(tmp_path / "profile.json") == profile
+
+    with Journal("sqlite://", topology.name, buffered=True) as journal:
+        simulated_twin(topology, profile, journal=journal)
+        again = measured_profile(topology, journal, 0.0, 600.0).sensors
+    assert again is not None
+    assert again.cpu_noise == pytest.approx(profile.sensors.cpu_noise, rel=0.35)
+    assert again.memory_idle_ratio == pytest.approx(profile.sensors.memory_idle_ratio, abs=0.05)
 
 
 def test_what_is_not_a_profile_is_refused_with_its_name(tmp_path: Path) -> None:

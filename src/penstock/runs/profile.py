@@ -4,7 +4,7 @@ On Spark a record waits for its micro-batch and leaves with it: it takes long, a
 number cannot say both, so a profile has two for each unit: the time a slot works on a record (`service_s`,
 from which capacity follows) and the time a record takes where nothing waits (`duration_s`). The simulated
 twin gives each slot as many places as make both right: places = duration / service. Starting times of hosts
-and instances are measured too, and when the sources began.
+and instances are measured too, when the sources began, and what readings of instances look like.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ MOST_PLACES = 16_384
 """Places a slot is given at most; fewer than duration / service make a record shorter than it was."""
 TINY_S = 1e-6
 """Service time of operators whose work is booked at the one before them."""
+LEAST_READINGS = 30
+"""Fewer readings than this tell nothing of their noise."""
+LEAST_SPREAD = 0.02
+"""Standard deviation of CPU from which on memory's dependence on it can be told."""
 LEAST_RECORDS = 5
 """A unit that finished fewer records than this in a run has no profile."""
 
@@ -55,6 +60,19 @@ class UnitProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class Sensors:
+    """What readings of the instances that scale look like: policies decide on them, filters calm them."""
+
+    cpu_noise: float
+    """Standard deviation of an instance's CPU reading beside the load."""
+    memory_noise: float
+    memory_idle_ratio: float
+    """Memory of an instance that does nothing."""
+    memory_load_ratio: float
+    """Memory added at full load."""
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """What was measured of a run."""
 
@@ -70,6 +88,8 @@ class Profile:
     """From the first tick to the last."""
     feed_s: float | None = None
     """How long the sources sent; None means for one round of their load."""
+    sensors: Sensors | None = None
+    """What readings of instances look like; None where it was not measured."""
 
     def write(self, file: Path) -> None:
         """Write the profile as JSON."""
@@ -81,7 +101,8 @@ class Profile:
         try:
             given = json.loads(file.read_text())
             units = {name: UnitProfile(**unit) for name, unit in given.pop("units").items()}
-            return Profile(units=units, **given)
+            sensors = given.pop("sensors", None)
+            return Profile(units=units, sensors=None if sensors is None else Sensors(**sensors), **given)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"expected a profile made by `penstock profile` in {file}: {error}"
@@ -128,7 +149,47 @@ def measured_profile(
         feed_start_s=max(0.0, begin_s - first_s),
         duration_s=last_s - first_s,
         feed_s=feed_s,
+        sensors=_sensors(topology, rows),
     )
+
+
+def _sensors(topology: Topology, rows: Sequence[Mapping[str, Any]]) -> Sensors | None:
+    """What the raw readings of the units that scale look like; None where too few were read.
+
+    From one reading to the next the load hardly changes, so what they differ by is noise. A unit's reading is
+    a mean over its instances, which has that much less of it.
+    """
+    scaled = [unit.name for unit in topology.units if unit.policy.name != "fixed"]
+    cpu_jumps, memory_jumps, read = [], [], []
+    for name in scaled or [unit.name for unit in topology.units]:
+        own = [
+            (row["running"], _raw(row, "cpu"), _raw(row, "memory"))
+            for row in rows
+            if row["unit"] == name and row["running"] and row["instances"] == row["running"]
+        ]
+        own = [each for each in own if None not in each]
+        read += [each[1:] for each in own]
+        for before, after in pairwise(own):
+            if before[0] == after[0]:
+                scale = math.sqrt(after[0] / 2)
+                cpu_jumps.append(abs(after[1] - before[1]) * scale)
+                memory_jumps.append(abs(after[2] - before[2]) * scale)
+    if len(cpu_jumps) < LEAST_READINGS:
+        return None
+    cpu, memory = np.array(read).T
+    # Where the load was one and the same, no slope can be told.
+    slope = float(np.cov(cpu, memory)[0, 1] / cpu.var(ddof=1)) if cpu.std() > LEAST_SPREAD else 0.0
+    slope = max(0.0, slope)
+    # The median of a normal deviation's size is 0.6745 of its standard deviation; steps of the load are rare.
+    cpu_noise, memory_noise = (float(np.median(jumps)) / 0.6745 for jumps in (cpu_jumps, memory_jumps))
+    idle = max(0.0, float(memory.mean() - slope * cpu.mean()))
+    return Sensors(cpu_noise, memory_noise, idle, slope)
+
+
+def _raw(row: Mapping[str, Any], what: str) -> float | None:
+    """A reading as it was read, before its filter."""
+    read: float | None = row[f"{what}_read_ratio"]
+    return row[f"{what}_ratio"] if read is None else read
 
 
 def _unit_profile(rows: Sequence[Mapping[str, Any]]) -> UnitProfile | None:
@@ -220,6 +281,14 @@ def simulated_twin(
     # A place takes a record's whole duration, which varies with its wait. The work in it does not, and a
     # policy reckons with the work: one that saw it vary rescaled more often than the run did.
     settings = SimulationSettings(seed=seed, steady_service=True)
+    if (read := profile.sensors) is not None:
+        settings = replace(
+            settings,
+            reading_noise=read.cpu_noise,
+            memory_noise=read.memory_noise,
+            memory_idle_ratio=read.memory_idle_ratio,
+            memory_load_ratio=read.memory_load_ratio,
+        )
     return simulate(
         twin, settings, duration_s=profile.duration_s, journal=journal or "sqlite://", bound_s=bound_s
     )

@@ -40,6 +40,8 @@ class SimulationSettings:
     """How records arrive: `regular` (evenly, following the rate) or `poisson`."""
     reading_noise: float = 0.05
     """Standard deviation of the noise on utilisation readings."""
+    memory_noise: float | None = None
+    """The same of memory alone; as `reading_noise` where it is not known."""
     memory_idle_ratio: float = 0.35
     """Memory an instance uses when it does nothing, as a share of its own."""
     memory_load_ratio: float = 0.3
@@ -387,7 +389,8 @@ class SimulatedPlane:
         """What every running instance reads on its own utilisation, by unit; all noise in one draw."""
         settings = self.settings
         load = np.concatenate([window.load for window in windows.values()])
-        noise = self._noise.standard_normal((2, load.size)) * settings.reading_noise
+        of_memory = settings.reading_noise if settings.memory_noise is None else settings.memory_noise
+        noise = self._noise.standard_normal((2, load.size)) * [[settings.reading_noise], [of_memory]]
         noise[0] += load
         noise[1] += settings.memory_idle_ratio + settings.memory_load_ratio * load
         cpu, memory = noise.clip(0.0, 1.0).tolist()
