@@ -135,3 +135,10 @@ def test_a_finished_thing_is_made_of_the_parameters() -> None:
 @pytest.mark.parametrize("name", ["x" * 1000, "threshold"])
 def test_no_hint_is_looked_for_where_it_would_take_long(name: str) -> None:
     assert nearest(name, [f"name_{i}" for i in range(5000)]) == ""
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_words() -> None:
+    for value in (10**5000, -(10**5000), [10**5000], {"a": 10**5000}):
+        with pytest.raises(ConfigurationError, match=r"many digits|too long to show") as refused:
+            made("thing", REGISTRY, "knobs", {"count": value})
+        assert len(str(refused.value)) < 200

@@ -19,7 +19,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from penstock.errors import ConfigurationError, PenstockError, QuantityError
-from penstock.quantities import number, reader_of
+from penstock.quantities import number, reader_of, shown
 
 MOST_COMPARED = 200
 LONGEST_COMPARED = 100
@@ -119,7 +119,7 @@ class Parameter:
         found = self._typed(value)
         numbers = [part for part in _flat(found) if isinstance(part, int | float)]
         if self.range is not None and not all(self.range.holds(part) for part in numbers):
-            raise QuantityError(f"expected {self.expected}, got {value!r}")
+            raise QuantityError(f"expected {self.expected}, got {shown(value)}")
         return found
 
     def _typed(self, value: object) -> Any:
@@ -133,10 +133,10 @@ class Parameter:
                 return self._as(kind, value)
             except QuantityError as error:
                 reason = reason or error
-        raise reason or QuantityError(f"expected {self.expected}, got {value!r}")
+        raise reason or QuantityError(f"expected {self.expected}, got {shown(value)}")
 
     def _as(self, kind: Any, value: object) -> Any:
-        wrong = QuantityError(f"expected {_words(kind)}, got {_shown(value)}")
+        wrong = QuantityError(f"expected {_words(kind)}, got {shown(value)}")
         if get_origin(kind) is Literal:
             if value in get_args(kind):
                 return value
@@ -163,13 +163,13 @@ class Parameter:
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = (value,)  # one number is a list of one
         if not isinstance(value, list | tuple):
-            raise QuantityError(f"expected {_words(kind)}, got {_shown(value)}")
+            raise QuantityError(f"expected {_words(kind)}, got {shown(value)}")
         if not inner:
             return tuple(value)
         if inner[-1] is Ellipsis:
             return tuple(self._as(inner[0], item) for item in value)
         if len(value) != len(inner):
-            raise QuantityError(f"expected {len(inner)} values, got {_shown(value)}")
+            raise QuantityError(f"expected {len(inner)} values, got {shown(value)}")
         return tuple(self._as(part, item) for part, item in zip(inner, value, strict=True))
 
 
@@ -183,11 +183,6 @@ def _words(kind: Any) -> str:
         inner = [part for part in get_args(kind) if part is not Ellipsis]
         return "a list of numbers" if inner and inner[0] in (int, float) else "a list"
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _flat(value: object) -> Iterator[object]:

@@ -46,7 +46,10 @@ _LONGEST_TEXT = 64
 
 def shown(value: object) -> str:
     """A value as a message shows it: short, whatever it is."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**60 else "a number of many digits"
+    try:
+        text = repr(value) if not isinstance(value, int) or abs(value) < 10**60 else "a number of many digits"
+    except (ValueError, RecursionError):  # Python writes no number of thousands of digits
+        text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
 
 

@@ -25,6 +25,12 @@ BAD: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("simulate", FILE, "--policy", "threshold:up_queue=1e999"), "expected a whole number"),
     (("simulate", FILE, "--policy", "threshold:up_queue=2020-13-45"), "cannot read"),
+    (("simulate", FILE, "--policy", "threshold:up_queue=!!bool x"), "cannot read '!!bool x'"),
+    (("simulate", FILE, "--policy", 'threshold:up_queue=!!int ""'), "cannot read"),
+    (("simulate", FILE, "--policy", 'threshold:up_queue=!!float ""'), "cannot read"),
+    (("simulate", FILE, "--policy", "threshold:up_queue=!!timestamp x"), "cannot read"),
+    (("simulate", FILE, "--policy", f"threshold:up_queue=0x{'f' * 5000}"), "cannot read"),
+    (("simulate", FILE, "--policy", f"threshold:up_queue=0x{'f' * 900}"), "a number of many digits"),
     (("simulate", FILE, "--policy", "x:y=[&a [1],*a,*a]"), "unknown policy"),
     (("simulate", FILE, "--filter", "gaussian:t=nan"), "expected a number"),
     (("simulate", FILE, "--filter", "gaussian:t=-1"), "above 0"),
@@ -97,6 +103,7 @@ VALUES = (
     "fixed:instances=1",
     "kalman", "gaussian:window_s=0", "none", "constant:level_per_s=1", "sine:mean_per_s=0",
     "stepwise:levels_per_s=[1,2]",
+    "threshold:up_queue=!!int x", "fixed:instances=!!bool x", "x=!!timestamp x",
     "../../etc", "/", "\x07", "🐢", "--", "-v", "'", '"', "a" * 300,
 )  # fmt: skip
 OPTIONS = {

@@ -17,7 +17,8 @@ import yaml
 
 from penstock.errors import TopologyError
 from penstock.runs.known import known_names
-from penstock.topology.file import LARGEST_FILE, load_topology, parse_topology
+from penstock.topology.bounded import LARGEST_FILE
+from penstock.topology.file import load_topology, parse_topology
 from penstock.topology.model import Choice, Topology
 from tests.fuzz.limits import tried, within
 from tests.topology.test_broken_files import RIGHT
@@ -141,6 +142,32 @@ WRONG = {
         "sources: {s: {workload: {name: random_walk, steps: 1000000000000}}}",
         "from 1 to 1e+06",
     ),
+    "a whole number of nothing": ('policy: {name: threshold, up_queue: !!int ""}', "after !!int, got"),
+    "a number of nothing": ('policy: {name: rate, target_ratio: !!float ""}', "a number after !!float"),
+    "a maybe": ("policy: {name: auto, keep: !!bool maybe}", "true or false after !!bool, got 'maybe'"),
+    "a flag that is a maybe": (
+        "sites: {h: {flavours: {f: {cores: 1, memory: 1 GiB, price: 1, spot: !!bool maybe}}}}",
+        "spot: expected true or false after !!bool",
+    ),
+    "a name that says it is a number": ('name: !!int "t"', "a whole number after !!int, got 't'"),
+    "a key that says it is a number": ("policy: {name: fixed, !!int x: 1}", "a whole number after !!int"),
+    "a date that is none": ("policy: {name: fixed, instances: !!timestamp x}", "a date after !!timestamp"),
+    "nothing that is something": ("policy: {name: fixed, instances: !!null x}", "nothing after !!null"),
+    "a tag nobody knows": ("policy: {name: fixed, instances: !!set {a}}", "without the tag !!set"),
+    "binary digits that are none": ("policy: {name: fixed, instances: 0b_}", "cannot read '0b_' as a number"),
+    "thousands of digits": (
+        f"policy: {{name: fixed, instances: 0x{'f' * 5000}}}",
+        "got one of 5,002 characters",
+    ),
+    "a channel of thousands of digits": (
+        f"channels: {{c: {{kind: kafka, partitions: 0x{'f' * 5000}}}}}",
+        "got one of 5,002 characters",
+    ),
+    "minutes of minutes without end": (
+        f"policy: {{name: fixed, instances: 1{':1' * 80_000}}}",
+        "got one of 160,001 characters",
+    ),
+    "hundreds of digits": (f"policy: {{name: fixed, instances: 0x{'f' * 900}}}", "a number of many digits"),
     "steps too small": (
         "sources: {s: {workload: {name: pyramid, step_per_s: 1e-9/s}}}",
         "step_per_s is too small",
@@ -160,6 +187,21 @@ def test_nonsense_is_refused_with_what_would_be_right(name: str) -> None:
         parse_topology(text, KNOWN, file="wrong.yaml")
     assert said in str(refused.value)
     assert all(str(mistake).isprintable() for mistake in refused.value.mistakes)
+
+
+def test_half_a_letter_is_told() -> None:
+    with pytest.raises(TopologyError, match="expected UTF-8 text"):
+        parse_topology("name: '\ud800'", KNOWN)
+
+
+def test_a_right_tag_is_taken() -> None:
+    text = (
+        "name: !!str t\nsources: {s: {workload: constant}}\npolicy: {name: fixed, instances: !!int 2}\n"
+        "operators: !!map {a: {inputs: !!seq [s], stateful: !!bool yes, ratio: !!float 1}}"
+    )
+    topology = parse_topology(text, KNOWN)
+    assert topology.operators[0].stateful
+    assert topology.units[0].policy == Choice("fixed", {"instances": 2})
 
 
 def test_a_simulated_site_takes_a_fraction_of_a_core() -> None:
@@ -201,7 +243,10 @@ def with_odd_values(random_: random.Random, document: Any) -> str:
         return ""
 
 
-ODD_TEXTS = ("&a ", "*a ", "<<: ", "{", "}", "[", "]", ":", "- ", "!!x ", "'", '"', "\t", "\x07", "%", "|")
+ODD_TEXTS = (
+    "&a ", "*a ", "<<: ", "{", "}", "[", "]", ":", "- ", "!!x ", "'", '"', "\t", "\x07", "%", "|",
+    "!!int ", "!!float ", "!!bool ", "!!null ", "!!timestamp ", "!!binary ", "!!set ", "!", "0x", "1:1:",
+)  # fmt: skip
 
 
 def with_odd_text(random_: random.Random, text: str) -> str:
@@ -218,26 +263,7 @@ def with_odd_text(random_: random.Random, text: str) -> str:
             lines[at] = " " * random_.randrange(6) + lines[at].lstrip()
         else:
             where = random_.randint(0, len(lines[at]))
-            odd = random_.choice(
-                (
-                    "&a ",
-                    "*a ",
-                    "<<: ",
-                    "{",
-                    "}",
-                    "[",
-                    "]",
-                    ":",
-                    "- ",
-                    "!!x ",
-                    "'",
-                    '"',
-                    "\t",
-                    "\x07",
-                    "%",
-                    "|",
-                )
-            )
+            odd = random_.choice(ODD_TEXTS)
             lines[at] = lines[at][:where] + odd + lines[at][where:]
     return "\n".join(lines)
 

@@ -125,3 +125,10 @@ def test_all_mistakes_of_a_built_topology_are_told_without_lines():
 def test_a_value_no_file_could_hold_is_refused():
     with pytest.raises(ConfigurationError, match="expected numbers, text, lists and mappings"):
         TopologyBuilder("t").source("s").operator("a", "s", slo=object()).make()
+
+
+def test_a_number_of_thousands_of_digits_is_refused():
+    with pytest.raises(ConfigurationError, match="got int: a number of many digits"):
+        TopologyBuilder("t").source("s").operator("a", "s", slo=10**5000).make()
+    with pytest.raises(ConfigurationError, match="got list: a list that is too long to show"):
+        TopologyBuilder("t").source("s").operator("a", "s", slo=[10**5000]).make()

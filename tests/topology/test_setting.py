@@ -45,7 +45,15 @@ def test_a_choice_gets_a_parameter_and_a_bound_in_a_list_another_value() -> None
 
 @pytest.mark.parametrize(
     "path",
-    ["", ".", "units..policy", "latency_bounds.1.bound", "latency_bounds.x", "units.a.b.max_instances.c"],
+    [
+        "",
+        ".",
+        "units..policy",
+        "latency_bounds.1.bound",
+        "latency_bounds.x",
+        "units.a.b.max_instances.c",
+        f"latency_bounds.{'9' * 5000}.bound",
+    ],
 )
 def test_a_path_that_leads_nowhere_is_told(path: str) -> None:
     with pytest.raises(TopologyError, match="expected keys of a topology file"):

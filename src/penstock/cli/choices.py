@@ -6,12 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from penstock.errors import ConfigurationError, QuantityError, TopologyError
 from penstock.quantities import duration_s, shown
+from penstock.topology.bounded import plain_yaml
 from penstock.topology.model import Choice, Topology
-from penstock.topology.reading import refuse_bombs
 from penstock.topology.validation import Known, find_mistakes
 
 
@@ -30,14 +28,9 @@ def read_choice(text: str) -> Choice:
 def read_value(text: str, whose: str) -> Any:
     """One parameter's value, written as in a topology file: 3, 5 min, true, [1, 2, 3]."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is None:
-            return None
-        refuse_bombs(node, None)
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, TopologyError, ValueError, RecursionError) as error:
-        # A date of a thirteenth month is a ValueError.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return plain_yaml(text, None, "a value")
+    except TopologyError as error:
+        reason = str(error).splitlines()[0]
         raise ConfigurationError(f"{whose}: cannot read {shown(text)} ({reason})") from None
 
 

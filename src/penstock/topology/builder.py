@@ -14,6 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node
 
 from penstock.errors import ConfigurationError
+from penstock.quantities import shown
 from penstock.topology.file import topology_of
 from penstock.topology.model import Choice, Topology
 from penstock.topology.validation import Known
@@ -110,9 +111,9 @@ def _node(value: Any) -> Node:
     """A Python value as the YAML node a file would have held."""
     try:
         return yaml.SafeDumper(_Nowhere(), sort_keys=False).represent_data(_plain(value))
-    except yaml.representer.RepresenterError:
+    except (yaml.representer.RepresenterError, ValueError):  # no number of thousands of digits is written
         raise ConfigurationError(
-            f"expected numbers, text, lists and mappings, got {type(value).__name__}: {value!r}"
+            f"expected numbers, text, lists and mappings, got {type(value).__name__}: {shown(value)}"
         ) from None
 
 

@@ -18,6 +18,7 @@ from yaml.nodes import Node
 
 from penstock import quantities
 from penstock.errors import ConfigurationError, Mistake, TopologyError
+from penstock.topology.bounded import composed, read_text
 from penstock.topology.findings import sorted_mistakes
 from penstock.topology.forms import AMOUNT, BLACKOUT, DISTANCES, DURATION, LISTED_PRICE, MEMORY
 from penstock.topology.grammar import (
@@ -34,7 +35,6 @@ from penstock.topology.grammar import (
 )
 from penstock.topology.model import Choice, HostFlavour, Service, Site, Topology, Unit
 from penstock.topology.reading import (
-    DEEPEST,
     Form,
     Key,
     Reader,
@@ -45,11 +45,7 @@ from penstock.topology.reading import (
 )
 from penstock.topology.validation import LONGEST_NAME, NOTHING_KNOWN, Known, find_mistakes
 
-LARGEST_FILE = 256 * 1024
-"""Bytes of a topology file: one of a thousand operators has less than half of it."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader in C where it is there: ten times as fast."""
+_WHAT = "a topology"
 
 
 def load_topology(path: str | FilePath, known: Known | None = None) -> Topology:
@@ -59,18 +55,9 @@ def load_topology(path: str | FilePath, known: Known | None = None) -> Topology:
     """
     file = FilePath(path)
     try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # a path may hold a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise TopologyError([Mistake(f"cannot be read: {reason}", str(path), None, "unreadable")]) from None
-    if len(content) > LARGEST_FILE:
-        message = f"larger than {LARGEST_FILE // 1024} KiB; expected a topology, which is smaller"
-        raise TopologyError([Mistake(message, str(path), None, "unreadable")])
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise TopologyError([Mistake("expected UTF-8 text", str(path), None, "unreadable")]) from None
+        text = read_text(file, _WHAT)
+    except ConfigurationError as error:
+        raise TopologyError([Mistake(str(error), str(path), None, "unreadable")]) from None
     return parse_topology(text, known, file=str(path), name=name_of(file), folder=file.parent)
 
 
@@ -89,49 +76,12 @@ def parse_topology(
     folder: FilePath | None = None,
 ) -> Topology:
     """Read a topology from the text of a file; `folder` is what the paths of traces are relative to."""
-    if len(text) > LARGEST_FILE:
-        message = f"longer than {LARGEST_FILE:,} characters; expected a topology, which is shorter"
-        raise TopologyError([Mistake(message, file, None, "unreadable")])
-    try:
-        _refuse_depth(text, file)
-        node = yaml.compose(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise TopologyError([_syntax_mistake(error, file)]) from None
-    except RecursionError:
-        raise TopologyError([Mistake("nested too deep to be a topology", file, None, "bad-yaml")]) from None
+    node = composed(text, file, _WHAT)
     if node is None or is_nothing(node):
         raise TopologyError(
             [Mistake("the file is empty; expected at least sources and operators", file, 1, "missing")]
         )
     return topology_of(node, known, file=file, name=name, folder=folder)
-
-
-def _refuse_depth(text: str, file: str | None) -> None:
-    """TopologyError for a file nested too deep; the faster loader would otherwise end the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST:
-            message = f"nested deeper than {DEEPEST} levels; a topology needs six"
-            mark = event.start_mark
-            raise TopologyError([Mistake(message, file, None if mark is None else mark.line + 1, "bad-yaml")])
-
-
-def _syntax_mistake(error: yaml.YAMLError, file: str | None) -> Mistake:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line = None if mark is None else int(mark.line) + 1
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    context = getattr(error, "context", None)
-    return Mistake(
-        f"not valid YAML: {problem}{f' ({context})' if context else ''}; "
-        "check the indentation, colons and quotes around this line",
-        file,
-        line,
-        "bad-yaml",
-    )
 
 
 def topology_of(

@@ -19,7 +19,7 @@ from penstock import quantities
 from penstock.errors import QuantityError
 from penstock.topology.findings import Path
 from penstock.topology.model import Choice
-from penstock.topology.reading import REFUSED, Form, Reader, RefusedError, is_nothing, scalar_text
+from penstock.topology.reading import REFUSED, Form, Reader, RefusedError, is_nothing, scalar_text, shown_node
 
 LISTED_PRICE = "list"
 """Stands for a price by the provider's own list; what it was when last read may follow."""
@@ -105,8 +105,9 @@ def plain_value(reader: Reader, node: Node, path: Path) -> Any:
         return str(node.value)
     try:
         return _CONSTRUCTOR.construct_object(node)
-    except (ValueError, OverflowError, yaml.YAMLError):
-        return str(node.value)
+    except (ValueError, LookupError, ArithmeticError, yaml.YAMLError):
+        message = f"cannot read {shown_node(node)} as a number; put it into quotes where text is meant"
+        raise reader.refuse(node, path, "wrong-type", message) from None
 
 
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, TypeAlias
 
+import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from penstock.choosing import nearest
@@ -86,6 +87,57 @@ def refuse_bombs(node: Node, file: str | None) -> None:
     size(node, ())
 
 
+_TAG = "tag:yaml.org,2002:"
+_KINDS = {
+    "null": "nothing", "bool": "true or false", "int": "a whole number", "float": "a number",
+    "timestamp": "a date",
+}  # fmt: skip
+_RESOLVER = yaml.resolver.Resolver()
+LONGEST_NUMBER = 1_000
+"""Characters of a number: to read one of many costs the square of them."""
+
+
+def wrong_tag(node: Node) -> str | None:
+    """What is wrong with the tag of a node; None where the value is of the kind its tag says.
+
+    Whoever writes no tag has none that is wrong: the tag is then found from the value.
+    """
+    if not isinstance(node, ScalarNode):
+        kinds = ("map", "seq")
+        return None if node.tag in [_TAG + kind for kind in kinds] else _no_tags(node)
+    kind = node.tag.removeprefix(_TAG)
+    if kind in ("str", "merge", "value"):
+        return None
+    if kind not in _KINDS:
+        return _no_tags(node)
+    if kind in ("int", "float") and len(node.value) > LONGEST_NUMBER:
+        return f"expected {_KINDS[kind]}, got one of {len(node.value):,} characters"
+    found = _RESOLVER.resolve(ScalarNode, node.value, (True, False)).removeprefix(_TAG)
+    if found == kind or (kind, found) == ("float", "int"):
+        return None
+    return f"expected {_KINDS[kind]} after !!{kind}, got {shown_node(node)}"
+
+
+def _no_tags(node: Node) -> str:
+    tag = node.tag.replace(_TAG, "!!")
+    return f"expected a value without the tag {tag if len(tag) <= 60 else tag[:57] + '...'}"
+
+
+def refuse_tags(node: Node, file: str | None) -> None:
+    """TopologyError where a value, or anything in it, is not of the kind its tag says."""
+    found, left = {id(node)}, [node]
+    while left:
+        at = left.pop()
+        wrong = wrong_tag(at)
+        if wrong is not None:
+            raise TopologyError([Mistake(wrong, file, line_of(at), "wrong-type")])
+        if isinstance(at, ScalarNode):
+            continue
+        parts = [part for pair in at.value for part in pair] if isinstance(at, MappingNode) else at.value
+        left += [part for part in parts if id(part) not in found]
+        found.update(map(id, parts))
+
+
 class Reader:
     """One reading of one file: its mistakes so far, and the line of everything in it."""
 
@@ -124,6 +176,10 @@ class Reader:
                 continue
             if key_node.tag == "tag:yaml.org,2002:merge":
                 merged += value_node.value if isinstance(value_node, SequenceNode) else [value_node]
+                continue
+            wrong = wrong_tag(key_node)
+            if wrong is not None:
+                self.note(key_node, path, "wrong-type", wrong)
                 continue
             key = str(key_node.value)
             if key in found:
@@ -166,6 +222,10 @@ class Reader:
         line = line_of(node)
         if line is not None:
             self.lines.setdefault(path, line)
+        wrong = wrong_tag(node)
+        if wrong is not None:
+            self.refuse(node, path, "wrong-type", wrong)
+            return REFUSED
         try:
             return form.read(self, node, path)
         except RefusedError:

@@ -6,6 +6,7 @@ is right, and whether there is such a key at all, is for the reader of the file 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def with_values(topology: Topology, values: Mapping[str, Any]) -> str:
 def _set(place: Any, parts: list[str], value: Any) -> bool:
     """Set a value below a place of the document; whether the path led to one."""
     if isinstance(place, list):
-        if not parts[0].isascii() or not parts[0].isdigit() or int(parts[0]) >= len(place):
+        if not re.fullmatch("[0-9]{1,9}", parts[0]) or int(parts[0]) >= len(place):
             return False
         key: Any = int(parts[0])
         rest = parts[1:]
