@@ -213,3 +213,18 @@ def test_a_version_that_could_not_be_taken_is_taken_once_what_was_in_its_way_is_
     with obeying(plan_of("y"), told=lambda _: None):
         assert peers.ask() == ["pair goes on with revision 2 of site x"]
         assert peers.ask() == []
+
+
+@pytest.mark.parametrize(
+    "said", [{"detail": "odd"}, [{"name": "pair", "hosts": None, "site": "y", "phase": "running"}], [7]]
+)
+def test_a_peer_that_answers_oddly_is_told_once_and_asked_again(
+    served: dict[str, Runs], said: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Directly, "get", lambda *_, **__: said)
+    peers = Peers(served["x"], [Directly("y", "token")])
+    (told,) = peers.ask()
+    assert "cannot be understood" in told
+    assert peers.ask() == []
+    monkeypatch.undo()
+    assert any("answers again" in news for news in peers.ask())

@@ -224,7 +224,13 @@ def test_no_code_is_read_out_of_a_file_of_data() -> None:
     ("said", "shown"),
     [
         ("spark.ssl.keyPassword=hunter2 is wrong", f"spark.ssl.keyPassword={HIDDEN} is wrong"),
-        ('PlainLoginModule required username="me" password="a b";', None),
+        (
+            'PlainLoginModule required username="me" password="a b";',
+            f'PlainLoginModule required username="me" password="{HIDDEN}";',
+        ),
+        ("Authorization: Basic bWU6aHVudGVyMg==", f"Authorization: Basic {HIDDEN}"),
+        ("passphrase='three little words', more", f"passphrase='{HIDDEN}', more"),
+        ("fs.s3a.encryption.key=c2VjcmV0", f"fs.s3a.encryption.key={HIDDEN}"),
         ("Authorization: Bearer abcdef123456.x", f"Authorization: Bearer {HIDDEN}"),
         ("jdbc:postgresql://me:hunter2@there/db", f"jdbc:postgresql://me:{HIDDEN}@there/db"),
         ('{"token": "abcdef"}', f'{{"token": "{HIDDEN}"}}'),
@@ -233,11 +239,8 @@ def test_no_code_is_read_out_of_a_file_of_data() -> None:
         ("the password is asked for", "the password is asked for"),
     ],
 )
-def test_what_is_said_holds_no_secret(said: str, shown: str | None) -> None:
-    if shown is None:
-        assert "a b" not in redacted(said) or '"a' not in redacted(said)
-    else:
-        assert redacted(said) == shown
+def test_what_is_said_holds_no_secret(said: str, shown: str) -> None:
+    assert redacted(said) == shown
 
 
 def test_a_known_secret_is_hidden_wherever_it_turns_up() -> None:
@@ -260,6 +263,14 @@ def test_a_known_secret_is_hidden_wherever_it_turns_up() -> None:
         ("spark.ssl.keyStorePassword", True),
         ("kafka.sasl.jaas.config", True),
         ("spark.kubernetes.authenticate.oauthToken", True),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", True),
+        ("spark.hadoop.fs.s3a.encryption.key", True),
+        ("spark.hadoop.fs.azure.sas.container.account", True),
+        ("spark.kubernetes.authenticate.clientKeyData", True),
+        ("my.passphrase", True),
+        ("DB_PASS", True),
+        ("db.pwd", True),
+        ("spark.sql.legacy.bypass", False),
         ("spark.authenticate", False),
         ("spark.executor.memory", False),
         ("spark.network.crypto.enabled", False),

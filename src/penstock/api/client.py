@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ClusterError, ConfigurationError
+from penstock.machine.asking import DIRECT, NO_ANSWER
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.locks import Lock
@@ -32,8 +33,6 @@ START_S = 60.0
 """A service is up within a second; a busy machine takes its time."""
 STOP_S = 30.0
 ANSWER_S = 10.0
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Sites are reached as they are named, whatever proxy the environment has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +68,11 @@ class Service:
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
         try:
-            with _DIRECT.open(request, timeout=answer_s) as answer:
+            with DIRECT.open(request, timeout=answer_s) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise ConfigurationError(_reasons(error)) from None
-        except (OSError, ValueError) as error:
+        except (*NO_ANSWER, ValueError) as error:
             raise ClusterError(f"the service at {self.url} does not answer: {error}") from None
 
 

@@ -79,24 +79,26 @@ class Peers:
 
     def ask(self) -> list[str]:
         """Ask every peer once; what came of it, in words."""
-        news = []
+        news: list[str] = []
         heard: dict[str, dict[str, int]] = {}
         for peer in self._peers:
+            said = len(news)
             try:
                 known = {str(run["name"]): run for run in peer.get("/runs")}
-                if peer.url in self._silent:
-                    self._silent.discard(peer.url)
-                    news.append(f"the service at {peer.url} answers again")
                 for name, place in self._runs:
                     if name in known and (told := self._agree(name, place, peer)) is not None:
                         news.append(told)
                 for name, run in known.items():
                     if run.get("site") is not None and run.get("phase") in _TAKES_UNITS:
                         heard.setdefault(name, {})[str(run["site"])] = int(run["hosts"])
-            except PenstockError as error:
+                if peer.url in self._silent:
+                    self._silent.discard(peer.url)
+                    news.insert(said, f"the service at {peer.url} answers again")
+            except (PenstockError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
                 if peer.url not in self._silent:
                     self._silent.add(peer.url)
-                    news.append(str(error))
+                    odd = f"the service at {peer.url} cannot be understood: {error!r}"
+                    news.append(str(error) if isinstance(error, PenstockError) else odd)
         for name, place in self._runs:
             with contextlib.suppress(PenstockError, OSError):  # it is asked again
                 if place.plan().site is not None and place.result() is None:
@@ -154,8 +156,11 @@ class Peers:
 
     def _run(self) -> None:
         while not self._ended.wait(ASKED_EVERY_S):
-            for told in self.ask():
-                LOG.warning("%s", told)
+            try:
+                for told in self.ask():
+                    LOG.warning("%s", told)
+            except Exception:  # who asks must not end: versions would never agree again
+                LOG.exception("the other sites could not be asked; it is tried again")
 
 
 def _newer(own: RunPlan, told: Mapping[str, Any]) -> dict[str, Handed]:

@@ -51,7 +51,12 @@ class BoundedServer(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         self.reads(request)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be had: its place is free again
+            self.is_read(request)
+            self._free.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import ClusterError
+from penstock.machine.asking import NO_ANSWER
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 
@@ -106,7 +107,7 @@ def _download(address: str) -> bytes:
         if error.code == 404:
             raise NotPublishedError(f"{address}: not published") from None
         raise ClusterError(f"{address}: expected a jar, the repository answered {error.code}") from None
-    except (urllib.error.URLError, OSError, TimeoutError) as error:
+    except NO_ANSWER as error:
         raise ClusterError(
             f"{address}: the Maven repository is out of reach ({error}); jars are needed from it once"
         ) from None

@@ -19,15 +19,17 @@ from penstock.machine.files import PRIVATE, written
 HIDDEN = "…"
 """What stands where a secret was."""
 
-_NAME = re.compile(r"secret|passw|token|access[._-]?key|account[._-]?key|credential|jaas|api[._-]?key", re.I)
+_KEYS = r"(?:access|account|api|private|encryption|client)[._-]?key(?:[._-]?data)?"
+_NAME = re.compile(
+    rf"secret|passw|passphrase|token|credential|jaas|{_KEYS}|(?:^|[._-])(?:pwd|pass|sas)(?:$|[._-])", re.I
+)
+_SAID = rf"(?P<keep>[\w.-]*(?:secret|passw(?:or)?d|passphrase|token|\bpwd|{_KEYS})[\w.-]*[\"']?\s*[=:]\s*"
 _SPOKEN = (
-    # name=value, name: value, "name": "value"; also the words of a login module's line
-    re.compile(
-        r"(?P<keep>[\w.-]*(?:secret|passw(?:or)?d|token|access[._-]?key|account[._-]?key|api[._-]?key)[\w.-]*"
-        r"[\"']?\s*[=:]\s*[\"']?)(?!\s)(?P<value>[^\s\"',;&]+)",
-        re.I,
-    ),
-    re.compile(r"(?P<keep>\bBearer\s+)(?P<value>[\w.~+/=-]{8,})"),
+    # "name": "value of some words", name='…'
+    re.compile(_SAID + r"(?P<quote>[\"']))(?P<value>(?:(?!(?P=quote)).)+)", re.I),
+    # name=value, name: value; also the words of a login module's line
+    re.compile(_SAID + r")(?!\s)(?P<value>[^\s\"',;&]+)", re.I),
+    re.compile(r"(?P<keep>\b(?:Bearer|Basic)\s+)(?P<value>[\w.~+/=-]{8,})"),
     # user:password@host in an address
     re.compile(r"(?P<keep>\w+://[^\s/:@]+:)(?P<value>[^\s/@]+)(?=@)"),
 )

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from penstock.machine.asking import DIRECT, NO_ANSWER
+
 METADATA = "http://169.254.169.254"
 """Where every cloud tells a machine about itself."""
 EVERY_S = 2.0
@@ -29,8 +31,6 @@ LAST_S = 30.0
 """So long before its end a worker leaves, whoever else was told: as much as the other clouds give."""
 ANSWER_S = 2.0
 TOKEN_S = 21600
-
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def aws(base: str = METADATA) -> float | None:
@@ -70,7 +70,7 @@ def _read(url: str, headers: Mapping[str, str], method: str = "GET") -> bytes:
     """What a page says; nothing where there is none."""
     request = urllib.request.Request(url, headers=dict(headers), method=method)
     try:
-        with _DIRECT.open(request, timeout=ANSWER_S) as answer:
+        with DIRECT.open(request, timeout=ANSWER_S) as answer:
             said: bytes = answer.read(100_000)
             return said
     except urllib.error.HTTPError as error:
@@ -89,7 +89,7 @@ def watch(cloud: str, pid: int, base: str = METADATA, every_s: float = EVERY_S) 
             return False
         try:
             taken_s = asks(base)
-        except (OSError, ValueError, KeyError) as error:
+        except (*NO_ANSWER, ValueError, KeyError) as error:
             # A metadata service may be away for a while; whoever reads the host's log learns of it.
             print(f"the metadata of {cloud} cannot be read: {error!r}", file=sys.stderr, flush=True)
             taken_s = None

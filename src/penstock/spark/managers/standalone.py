@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ClusterError
+from penstock.machine.asking import DIRECT, NO_ANSWER
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.java import Java
 from penstock.machine.processes import ChildProcesses, log_tail, wait_until
@@ -365,14 +366,10 @@ def _is_free(address: str, port: int) -> bool:
     return True
 
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never reached through a proxy, whatever the environment says."""
-
-
 def _read_json(url: str, timeout_s: float, access: Access) -> dict[str, Any]:
     request = urllib.request.Request(url, headers=access.page_header())
     try:
-        with _DIRECT.open(request, timeout=timeout_s) as answer:
+        with DIRECT.open(request, timeout=timeout_s) as answer:
             return json.load(answer)
-    except (OSError, ValueError) as error:
+    except (*NO_ANSWER, ValueError) as error:
         raise ClusterError(f"{url} did not answer: {error}") from error

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from penstock.errors import ClusterError, ConfigurationError
+from penstock.errors import ClusterError, ConfigurationError, PenstockError
 from penstock.fleet.ports import UnitReport, Wanted
+from penstock.machine.asking import DIRECT, NO_ANSWER
 from penstock.machine.bounded import BoundedServer
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.secrets import new_secret, remember
@@ -31,6 +32,7 @@ from penstock.spark.unit.specification import UnitSpecification
 
 LOG = logging.getLogger(__name__)
 
+Made = TypeVar("Made")
 ADDRESS_FILE = "controller.json"
 HEARTBEAT_S = 1.0
 """How often a driver reports; an order is obeyed at the latest after this."""
@@ -239,16 +241,15 @@ class HeartbeatClient:
     def specification(self, wait: Callable[[float], bool]) -> UnitSpecification:
         """What this driver shall run; asks until the controller answers or `wait` says to give up."""
         while True:
-            answer = self._ask(f"/units/{self._unit}/{self._attempt}", None)
-            if answer is not None:
-                return from_json(UnitSpecification, answer)
+            found = self._ask(f"/units/{self._unit}/{self._attempt}", None, UnitSpecification)
+            if found is not None:
+                return found
             if wait(0.5):
                 raise ClusterError(f"no controller told unit {self._unit} what to run; see {self._file}")
 
     def turn(self) -> UnitSpecification | None:
         """What a prepared driver shall run, once it is its turn; None while it waits or nobody answers."""
-        answer = self._ask(f"/units/{self._unit}/{self._attempt}", None)
-        found = None if answer is None else from_json(UnitSpecification, answer)
+        found = self._ask(f"/units/{self._unit}/{self._attempt}", None, UnitSpecification)
         if found is None or found.prepare:
             return None
         self._attempt = found.attempt
@@ -262,10 +263,9 @@ class HeartbeatClient:
     def send(self, report: UnitReport) -> Wanted | None:
         """The controller's answer to a report; None where it cannot be reached."""
         self._number += 1
-        answer = self._ask("/report", to_json(Beat(self._attempt, report, self._number)).encode())
-        return None if answer is None else from_json(Wanted, answer)
+        return self._ask("/report", to_json(Beat(self._attempt, report, self._number)).encode(), Wanted)
 
-    def _ask(self, path: str, body: bytes | None) -> bytes | None:
+    def _ask(self, path: str, body: bytes | None, kind: type[Made]) -> Made | None:
         if self._address is None:
             self._address = self._known_address()
         if self._address is None:
@@ -273,21 +273,21 @@ class HeartbeatClient:
         url, token = self._address
         request = urllib.request.Request(url + path, data=body, headers={"Authorization": f"Bearer {token}"})
         try:
-            with _DIRECT.open(request, timeout=TIMEOUT_S) as answer:
-                content: bytes = answer.read(LARGEST_BYTES)
+            with DIRECT.open(request, timeout=TIMEOUT_S) as answer:
+                found = from_json(kind, answer.read(LARGEST_BYTES))  # one that was cut off is none
         except urllib.error.HTTPError as error:
             told = error.read(2000).decode(errors="replace")
             if error.code == 409:
                 raise SupersededError(told) from None
             self._note_away(f"it answered {error.code}: {told}")
             return None
-        except (TimeoutError, OSError, ValueError, urllib.error.URLError) as error:
+        except (*NO_ANSWER, ValueError, PenstockError) as error:
             self._note_away(str(error))
             return None
         if self._away:
             LOG.warning("the controller is back")
         self._away = False
-        return content
+        return found
 
     def _note_away(self, problem: str) -> None:
         if not self._away:
@@ -302,7 +302,3 @@ class HeartbeatClient:
             return str(known["url"]), remember(str(known["token"]))
         except (OSError, ValueError, KeyError):
             return None
-
-
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never reached through a proxy, whatever the environment says."""
