@@ -55,7 +55,7 @@ def site(tmp_path: Path) -> Iterator[Path]:
     place.log.write_text("it began\nit ended\n")
     with place.lock():
         yield tmp_path / "edge"
-    client.stop(tmp_path / "edge")
+        client.stop(tmp_path / "edge")  # before somebody has to run it
 
 
 def penstock(*arguments: str) -> tuple[int, str]:

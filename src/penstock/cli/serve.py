@@ -79,7 +79,7 @@ def serve(
 ) -> None:
     """Serve the runs below a folder: see them, start them, change them, over HTTP with a token.
 
-    Runs that nobody runs and that are not over, as after a reboot, are taken up again.
+    Runs that nobody runs and that are not over, as after a reboot, are taken up again, at any time.
     """
     console = open_console()
     if systemd:
