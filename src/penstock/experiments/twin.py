@@ -235,8 +235,8 @@ def _measured_work(
 ) -> tuple[Operator, ...]:
     """The operators with the work on a record as it was measured.
 
-    A unit of several is measured as one: all its operators work longer or shorter than declared by one factor,
-    so that a record that comes in causes as much work in all of them as was measured.
+    A unit of several is measured as one: all its operators work longer or shorter than declared by one factor
+    with which a record that comes in causes as much work in all of them as was measured.
     """
     declared = unit_loads(topology, duration_s, topology.loop.provisioning_s)
     return tuple(
@@ -272,7 +272,7 @@ def _happened(
         measured = Measurement(
             row["unit"], row["at_s"], row["interval_s"], processed=row["processed"] or 0,
             duration_s=row["duration_s"], duration_p95_s=row["duration_p95_s"],
-            duration_p99_s=row["duration_p99_s"],
+            duration_p99_s=row["duration_p99_s"], on_time=row["on_time"],
         )  # fmt: skip
         done += measured.processed
         late += late_records(measured, topology.unit_slo_s(row["unit"]))
