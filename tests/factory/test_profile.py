@@ -145,6 +145,17 @@ def test_a_profile_tells_what_readings_look_like_and_its_twin_reads_the_same(
     assert again.memory_idle_ratio == pytest.approx(profile.sensors.memory_idle_ratio, abs=0.05)
 
 
+def test_start_times_are_those_of_what_was_added_and_not_of_what_a_run_began_with() -> None:
+    topology = a_topology(per_s=25.0, policy=Choice("rate"))
+    with Journal("sqlite://", topology.name, buffered=True) as journal:
+        # The first instance waits for the image; those that come to its host later do not.
+        simulate(with_delay(topology, 90.0, 300.0), duration_s=300.0, journal=journal)
+        first, later = measured_profile(topology, journal), measured_profile(topology, journal, 90.0)
+
+    assert 5.0 <= later.instance_start_s <= 10.0
+    assert first.feed_start_s < 90.0
+
+
 def test_what_is_not_a_profile_is_refused_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text('{"name": "other"}')

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,9 @@ class Profile:
     topology: str
     units: Mapping[str, UnitProfile]
     host_start_s: float
-    """From a lease until the host was up."""
+    """From a lease until the host was up, of hosts leased while the sources sent where there were any."""
     instance_start_s: float
-    """From the request of an instance until it ran, its host being up."""
+    """From the request of an instance until it ran, its host being up; of the same time."""
     feed_start_s: float
     """From the first tick until the sources began; a run is charged for its hosts from the first tick on."""
     duration_s: float
@@ -141,16 +142,41 @@ def measured_profile(
         for unit in topology.units
     ]
     begin_s = feed_started_s if feed_started_s is not None else max(running_s, default=first_s)
+    hosts_s, instances_s = _starts(journal.rows("life"), begin_s)
     return Profile(
         topology.name,
         units,
-        host_start_s=up_s - first_s,
-        instance_start_s=max(0.0, min(running_s, default=up_s) - up_s),
+        host_start_s=median(hosts_s) if hosts_s else up_s - first_s,
+        instance_start_s=median(instances_s)
+        if instances_s
+        else max(0.0, min(running_s, default=up_s) - up_s),
         feed_start_s=max(0.0, begin_s - first_s),
         duration_s=last_s - first_s,
         feed_s=feed_s,
         sensors=_sensors(topology, rows),
     )
+
+
+def _starts(lives: Sequence[Mapping[str, Any]], since_s: float) -> tuple[list[float], list[float]]:
+    """How long hosts and instances took that were asked for while the sources sent.
+
+    What a run begins with takes longer: a cluster and a driver start before it, and nothing is there yet.
+    """
+    up_s: dict[str, float] = {}
+    hosts: dict[str, float] = {}
+    instances: dict[str, float] = {}
+    for life in lives:
+        told = json.loads(life["payload"]) if isinstance(life["payload"], str) else life["payload"]
+        asked_s = told.get("requested_s")
+        if life["what"] == "host" and told.get("up_s") is not None:
+            up_s[life["name"]] = told["up_s"]
+            if asked_s is not None and asked_s >= since_s:
+                hosts[life["name"]] = max(0.0, told["up_s"] - asked_s)
+        if life["what"] == "instance" and told.get("running_s") is not None and asked_s is not None:
+            ready_s = max(asked_s, up_s.get(told.get("host"), asked_s))
+            if asked_s >= since_s:
+                instances[life["name"]] = max(0.0, told["running_s"] - ready_s)
+    return list(hosts.values()), list(instances.values())
 
 
 def _sensors(topology: Topology, rows: Sequence[Mapping[str, Any]]) -> Sensors | None:
