@@ -17,7 +17,18 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, recorded, replayed
 from penstock.report.run_report import write_run_report
 from penstock.simulator import SimulationSettings, simulate
-from penstock.topology.model import Choice, HostFlavour, Operator, Service, Sink, Site, Source, Topology, Unit
+from penstock.topology.model import (
+    Choice,
+    HostFlavour,
+    LatencyBound,
+    Operator,
+    Service,
+    Sink,
+    Site,
+    Source,
+    Topology,
+    Unit,
+)
 
 
 def a_topology(policy: str = "rate") -> Topology:
@@ -91,6 +102,18 @@ def test_the_twin_of_a_unit_of_several_operators_has_their_shares_of_the_work(tm
         assert found.service.shape == was.service.shape
     twin = replayed(run, run.topology, "twin", seed=8)
     assert twin.cost == pytest.approx(run.happened.cost, rel=0.1)
+
+
+def test_a_run_is_replayed_and_tuned_under_its_latency_bounds(a_run):
+    folder, _ = a_run
+    free = a_topology("queueing")
+    bounded = replace(free, latency_bounds=(LatencyBound(0.5, sink="k"),))
+    with opened(folder) as journal:
+        run = recorded(journal, bounded)
+    tight = replayed(run, run.topology, "bounded")
+    assert tight.kept > replayed(run, replace(run.topology, latency_bounds=()), "free").kept + 0.03
+    (trial,) = searched(run.topology, run.duration_s, 0.0, (1,), 1, (Choice("queueing"),))
+    assert (trial.cost, trial.kept, trial.rescales) == (tight.cost, tight.kept, tight.rescales)
 
 
 def test_the_twin_of_a_real_run_has_its_measured_times(a_run):

@@ -21,7 +21,7 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, recorded, topology_of_run
 from penstock.quantities import duration_s
 from penstock.report.page import Page
-from penstock.runs.assembly import load, with_choices
+from penstock.runs.assembly import budgeting_for, load, with_choices
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import Choice, Topology
 
@@ -155,8 +155,9 @@ def _share(text: str) -> float:
 
 def _trial(task: tuple[Topology, Choice, int, float]) -> Trial:
     topology, choice, seed, length_s = task
+    tried = with_choices(topology, policy=choice)
     result = simulate(
-        with_choices(topology, policy=choice), SimulationSettings(seed=seed), duration_s=length_s
+        tried, SimulationSettings(seed=seed), duration_s=length_s, budgeting=budgeting_for(tried)
     )
     return Trial(choice, float(result.resource_cost), result.compliance.ratio("real_time"), result.rescales)
 

@@ -25,6 +25,7 @@ from penstock.experiments.clairvoyant import clairvoyant_cost, unit_loads
 from penstock.forecasts.record import late_records
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.clairvoyant import fewest_instances
+from penstock.runs.assembly import budgeting_for
 from penstock.runs.profile import measured_profile, profiled
 from penstock.simulator import SimulationSettings, simulate
 from penstock.simulator.provider import SimulatedParameters
@@ -150,7 +151,10 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
 def replayed(run: Recorded, topology: Topology, name: str, seed: int = 1) -> Outcome:
     """A run's load under a variation of its topology."""
     with Journal("sqlite://", "replay", buffered=True) as journal:
-        result = simulate(topology, SimulationSettings(seed=seed), duration_s=run.duration_s, journal=journal)
+        result = simulate(
+            topology, SimulationSettings(seed=seed), duration_s=run.duration_s, journal=journal,
+            budgeting=budgeting_for(topology),
+        )  # fmt: skip
         return outcome_of(name, result, journal)
 
 
