@@ -130,6 +130,22 @@ def test_the_twin_of_a_real_run_has_its_measured_times(a_run):
     assert operator.service.mean_s / unit.slots == pytest.approx(0.3, rel=0.15)
 
 
+def test_the_policy_of_a_real_run_s_twin_sees_its_work_steady_and_not_its_wait(a_run):
+    folder, _ = a_run
+    real = a_topology("queueing")
+    real = replace(real, sites=(replace(real.sites[0], provider=Choice("local")),))
+    with opened(folder) as journal:
+        run = recorded(journal, real)
+    twin = replayed(run, run.topology, "twin", seed=8)
+    settings = SimulationSettings(seed=8, steady_service=True)
+    same = simulate(run.topology, settings, duration_s=run.duration_s)
+    assert (twin.cost, twin.rescales) == (float(same.resource_cost), same.rescales)
+    (trial,) = searched(run.topology, run.duration_s, 0.0, (8,), 1, (Choice("queueing"),), steady=run.steady)
+    assert (trial.cost, trial.rescales) == (twin.cost, twin.rescales)
+    varying = simulate(run.topology, SimulationSettings(seed=8), duration_s=run.duration_s)
+    assert (twin.cost, twin.rescales) != (float(varying.resource_cost), varying.rescales)
+
+
 def test_replay_shows_the_run_its_twin_other_policies_and_the_plan_of_hindsight(a_run, tmp_path):
     folder, _ = a_run
     out = tmp_path / "out"

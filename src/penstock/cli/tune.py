@@ -76,16 +76,15 @@ def tune(
     if seeds < 1:
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
     if target.suffix in (".yaml", ".yml"):
-        subject, length_s = load(target), duration_s(duration)
+        subject, length_s, steady = load(target), duration_s(duration), False
     else:
         with opened(target) as book:
             run = recorded(book, topology_of_run(target, topology))
-        subject, length_s = run.topology, run.duration_s
-    trials = searched(subject, length_s, share, range(1, seeds + 1), jobs)
+        subject, length_s, steady = run.topology, run.duration_s, run.steady
+    trials = searched(subject, length_s, share, range(1, seeds + 1), jobs, steady=steady)
     chosen = best_of(trials, share)
-    checked = searched(
-        subject, length_s, 0.0, range(HELD_OUT, HELD_OUT + seeds), jobs, candidates=(chosen.choice,)
-    )[0]
+    held_out = range(HELD_OUT, HELD_OUT + seeds)
+    (checked,) = searched(subject, length_s, 0.0, held_out, jobs, (chosen.choice,), steady=steady)
     console = open_console()
     console.print(_table(subject, trials, chosen))
     console.print(
@@ -103,12 +102,17 @@ def searched(
     seeds: Sequence[int],
     jobs: int = 0,
     candidates: Sequence[Choice] = CANDIDATES,
+    *,
+    steady: bool = False,
 ) -> list[Trial]:
-    """Every candidate simulated: all with the first seed, those that are not hopeless with the others."""
+    """Every candidate simulated: all with the first seed, those that are not hopeless with the others.
+
+    `steady` is for the load of a real run, as `Recorded` says it.
+    """
     with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        first = list(pool.map(_trial, [(topology, c, seeds[0], length_s) for c in candidates]))
+        first = list(pool.map(_trial, [(topology, c, seeds[0], length_s, steady) for c in candidates]))
         hopeful = [trial for trial in first if trial.kept >= keep - HOPELESS]
-        others = [(topology, t.choice, seed, length_s) for t in hopeful for seed in seeds[1:]]
+        others = [(topology, t.choice, seed, length_s, steady) for t in hopeful for seed in seeds[1:]]
         more = list(pool.map(_trial, others))
     found = [replace(trial, stopped_early=trial.kept < keep - HOPELESS) for trial in first]
     return [
@@ -153,12 +157,11 @@ def _share(text: str) -> float:
     return share
 
 
-def _trial(task: tuple[Topology, Choice, int, float]) -> Trial:
-    topology, choice, seed, length_s = task
+def _trial(task: tuple[Topology, Choice, int, float, bool]) -> Trial:
+    topology, choice, seed, length_s, steady = task
     tried = with_choices(topology, policy=choice)
-    result = simulate(
-        tried, SimulationSettings(seed=seed), duration_s=length_s, budgeting=budgeting_for(tried)
-    )
+    settings = SimulationSettings(seed=seed, steady_service=steady)
+    result = simulate(tried, settings, duration_s=length_s, budgeting=budgeting_for(tried))
     return Trial(choice, float(result.resource_cost), result.compliance.ratio("real_time"), result.rescales)
 
 

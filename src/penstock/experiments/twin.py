@@ -74,6 +74,8 @@ class Recorded:
     start_s: float
     duration_s: float
     happened: Outcome
+    steady: bool = False
+    """Whether it was a real run: what a record took varied with its wait for a micro-batch, not its work."""
 
 
 def journal_file(place: Path) -> Path:
@@ -142,19 +144,20 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
         ),
     )
     twin = replace(twin, operators=_measured_work(twin, by_unit, duration_s))
-    if any(site.provider.name != SimulatedParameters.name for site in topology.sites):
+    real = any(site.provider.name != SimulatedParameters.name for site in topology.sites)
+    if real:
         # A record of a real run waits for its micro-batch; and its hosts took as long as they took.
         twin = profiled(twin, measured_profile(topology, journal))
-    return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s))
+    return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s), steady=real)
 
 
 def replayed(run: Recorded, topology: Topology, name: str, seed: int = 1) -> Outcome:
     """A run's load under a variation of its topology."""
     with Journal("sqlite://", "replay", buffered=True) as journal:
+        settings = SimulationSettings(seed=seed, steady_service=run.steady)
         result = simulate(
-            topology, SimulationSettings(seed=seed), duration_s=run.duration_s, journal=journal,
-            budgeting=budgeting_for(topology),
-        )  # fmt: skip
+            topology, settings, duration_s=run.duration_s, journal=journal, budgeting=budgeting_for(topology)
+        )
         return outcome_of(name, result, journal)
 
 
