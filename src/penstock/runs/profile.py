@@ -189,11 +189,11 @@ def _sensors(topology: Topology, rows: Sequence[Mapping[str, Any]]) -> Sensors |
     cpu_jumps, memory_jumps, read = [], [], []
     for name in scaled or [unit.name for unit in topology.units]:
         own = [
-            (row["running"], _raw(row, "cpu"), _raw(row, "memory"))
+            (row["running"], cpu, memory)
             for row in rows
             if row["unit"] == name and row["running"] and row["instances"] == row["running"]
+            if (cpu := _raw(row, "cpu")) is not None and (memory := _raw(row, "memory")) is not None
         ]
-        own = [each for each in own if None not in each]
         read += [each[1:] for each in own]
         for before, after in pairwise(own):
             if before[0] == after[0]:
@@ -202,13 +202,13 @@ def _sensors(topology: Topology, rows: Sequence[Mapping[str, Any]]) -> Sensors |
                 memory_jumps.append(abs(after[2] - before[2]) * scale)
     if len(cpu_jumps) < LEAST_READINGS:
         return None
-    cpu, memory = np.array(read).T
+    cpus, memories = np.array(read).T
     # Where the load was one and the same, no slope can be told.
-    slope = float(np.cov(cpu, memory)[0, 1] / cpu.var(ddof=1)) if cpu.std() > LEAST_SPREAD else 0.0
+    slope = float(np.cov(cpus, memories)[0, 1] / cpus.var(ddof=1)) if cpus.std() > LEAST_SPREAD else 0.0
     slope = max(0.0, slope)
     # The median of a normal deviation's size is 0.6745 of its standard deviation; steps of the load are rare.
     cpu_noise, memory_noise = (float(np.median(jumps)) / 0.6745 for jumps in (cpu_jumps, memory_jumps))
-    idle = max(0.0, float(memory.mean() - slope * cpu.mean()))
+    idle = max(0.0, float(memories.mean() - slope * cpus.mean()))
     return Sensors(cpu_noise, memory_noise, idle, slope)
 
 
