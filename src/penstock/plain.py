@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -18,6 +18,10 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from penstock.errors import ConfigurationError
+from penstock.quantities import shown
+
+_MOST = sys.float_info.max
+"""The largest number there is: what is not below it is infinite, or none."""
 
 
 class Word(str, enum.Enum):
@@ -101,7 +105,7 @@ def _scalar(kind: Any, given: Any, place: str) -> Any:
         _require(isinstance(given, int) and not isinstance(given, bool), "a whole number", given, place)
         return given
     if kind is float:
-        number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+        number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) <= _MOST
         _require(number, "a number", given, place)
         return float(given)
     if kind is str:
@@ -111,13 +115,15 @@ def _scalar(kind: Any, given: Any, place: str) -> Any:
     try:
         return kind(given)
     except (ValueError, TypeError, InvalidOperation):
-        raise ConfigurationError(f"{place or 'value'}: expected a {kind.__name__}, got {given!r}") from None
+        raise ConfigurationError(
+            f"{place or 'value'}: expected a {kind.__name__}, got {shown(given)}"
+        ) from None
 
 
 def _record(kind: Any, given: Any, place: str) -> Any:
     _require(isinstance(given, dict), f"the fields of a {kind.__name__}", given, place)
     hints = _hints(kind)
-    unknown = sorted(set(given) - set(hints))
+    unknown = sorted(str(name) for name in set(given) - set(hints))
     _require(not unknown, f"fields of a {kind.__name__}", ", ".join(unknown), place)
     values = {name: of(hints[name], value, f"{place}.{name}".lstrip(".")) for name, value in given.items()}
     try:
@@ -138,6 +144,4 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _require(right: bool, expected: str, given: Any, place: str) -> None:
     if not right:
-        shown = repr(given)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
-        raise ConfigurationError(f"{place or 'value'}: expected {expected}, got {shown}")
+        raise ConfigurationError(f"{place or 'value'}: expected {expected}, got {shown(given)}")

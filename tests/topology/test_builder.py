@@ -127,8 +127,7 @@ def test_a_value_no_file_could_hold_is_refused():
         TopologyBuilder("t").source("s").operator("a", "s", slo=object()).make()
 
 
-def test_a_number_of_thousands_of_digits_is_refused():
-    with pytest.raises(ConfigurationError, match="got int: a number of many digits"):
-        TopologyBuilder("t").source("s").operator("a", "s", slo=10**5000).make()
-    with pytest.raises(ConfigurationError, match="got list: a list that is too long to show"):
-        TopologyBuilder("t").source("s").operator("a", "s", slo=[10**5000]).make()
+@pytest.mark.parametrize("slo", [[16**5000], 16**5000], ids=["in a list", "alone"])
+def test_a_number_of_thousands_of_digits_is_refused(slo):
+    with pytest.raises(ConfigurationError, match="a dict that is too long to show"):
+        TopologyBuilder("t").source("s").operator("a", "s", slo=slo).make()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,10 @@ import numpy as np
 
 from penstock.errors import ConfigurationError
 from penstock.filters.readings import Array
+from penstock.quantities import shown
+from penstock.topology.bounded import read_text
+
+WHAT = "a calibration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,18 @@ class Calibration:
         size = len(self.metrics)
         if len(self.covariance) != size or any(len(row) != size for row in self.covariance):
             raise ConfigurationError(
-                f"a calibration of {size} metrics needs a {size} by {size} covariance, got {self.covariance}"
+                f"a calibration of {size} metrics needs a {size} by {size} covariance, "
+                f"got {shown(self.covariance)}"
+            )
+        numbers = [number for row in (*self.covariance, self.mean) for number in row]
+        if not all(math.isfinite(number) for number in (*numbers, self.interval_s, self.load_ratio)):
+            raise ConfigurationError(f"expected finite numbers, got {shown(self.covariance)}")
+        matrix = np.array(self.covariance)
+        least, most = np.linalg.eigvalsh(matrix)[[0, -1]] if size else (0.0, 0.0)
+        if not np.allclose(matrix, matrix.T) or least < -1e-6 * abs(most):
+            raise ConfigurationError(
+                f"expected a covariance, a symmetric matrix without variances below 0, "
+                f"got {shown(self.covariance)}"
             )
 
     @staticmethod
@@ -59,7 +75,7 @@ class Calibration:
     def read(path: Path) -> Calibration:
         """Read the file; ConfigurationError says what is wrong with it."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_text(path, WHAT))
             return Calibration(
                 tuple(found["metrics"]),
                 tuple(tuple(float(value) for value in row) for row in found["covariance"]),
@@ -68,11 +84,12 @@ class Calibration:
                 float(found["interval_s"]),
                 float(found["load_ratio"]),
             )
-        except FileNotFoundError:
+        except ConfigurationError as error:
             raise ConfigurationError(
-                f"{path}: no such calibration file; `penstock calibrate` writes one"
+                f"{path}: expected {WHAT}, as `penstock calibrate` writes one; {error}"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ConfigurationError(
-                f"{path}: expected a calibration as written by `penstock calibrate`, got {error!r}"
-            ) from error
+                f"{path}: expected {WHAT} as written by `penstock calibrate`, "
+                f"got {type(error).__name__}: {error}"
+            ) from None

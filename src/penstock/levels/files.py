@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, TopologyError
 from penstock.plain import of, plain
+from penstock.topology.bounded import plain_yaml, read_text
 
 Made = TypeVar("Made")
 
@@ -16,8 +17,12 @@ Made = TypeVar("Made")
 def read_yaml(kind: type[Made], file: Path, what: str) -> Made:
     """A value of this type out of a file; ConfigurationError where it cannot be read as one."""
     try:
-        given = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        given = plain_yaml(read_text(file, what), str(file), what)
+    except TopologyError as error:
+        mistake = error.mistakes[0]
+        place = str(file) if mistake.line is None else f"{file}:{mistake.line}"
+        raise ConfigurationError(f"expected {what} in {place}: {mistake.message}") from None
+    except ConfigurationError as error:
         raise ConfigurationError(f"expected {what} in {file}: {error}") from None
     try:
         made: Made = of(kind, given)

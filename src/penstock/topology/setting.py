@@ -16,6 +16,9 @@ from penstock.errors import Mistake, TopologyError
 from penstock.topology.file import dump_topology
 from penstock.topology.model import Topology
 
+_LONGEST_PATH = 200
+"""Characters of a path that are told where it leads nowhere."""
+
 
 def with_values(topology: Topology, values: Mapping[str, Any]) -> str:
     """The text of a topology's file with other values; TopologyError lists every path that leads nowhere."""
@@ -26,7 +29,9 @@ def with_values(topology: Topology, values: Mapping[str, Any]) -> str:
     for path, value in values.items():
         parts = path.split(".")
         if not all(parts) or not _set(document, parts, value):
-            mistakes.append(Mistake(f"{path}: expected keys of a topology file with dots between them"))
+            mistakes.append(
+                Mistake(f"{path[:_LONGEST_PATH]}: expected keys of a topology file with dots between them")
+            )
     if mistakes:
         raise TopologyError(mistakes)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
