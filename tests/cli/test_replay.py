@@ -14,7 +14,7 @@ from penstock.cli.tune import Trial, best_of, frontier, lines_of, searched
 from penstock.controller.journal import Journal
 from penstock.controller.warm_start import earlier_seasons
 from penstock.errors import ConfigurationError
-from penstock.experiments.twin import opened, recorded, replayed
+from penstock.experiments.twin import bound_of, opened, recorded, replayed
 from penstock.report.run_report import write_run_report
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
@@ -172,6 +172,20 @@ def test_replay_tries_spot_hosts_free_hours_other_flavours_and_other_slos(a_run,
     # At most three hosts of 0.60 an hour for an hour and their started units, less half an hour.
     cost = next(line for line in shown.output.splitlines() if "│ rate" in line).split("│")[2]
     assert 0.3 < float(cost) < 1.8
+
+
+def test_what_was_is_held_against_the_plan_at_its_own_prices(a_run, tmp_path):
+    folder, _ = a_run
+    with opened(folder) as journal:
+        run = recorded(journal, a_topology())
+    asked = ["--policies", "rate", "--jobs", "1", "--prices", "m=0.06", "--out", str(tmp_path)]
+    shown = CliRunner().invoke(app, ["replay", str(folder), *asked])
+    assert shown.exit_code == 0, shown.output
+    ratios = [float(line.split("│")[3]) for line in shown.output.splitlines() if line.count("│") == 7]
+    was, twin, cheaper, best = ratios
+    assert was == pytest.approx(run.happened.cost / bound_of(run), abs=0.006)
+    assert twin == pytest.approx(cheaper, rel=0.1)
+    assert best == 1.0
 
 
 def test_spot_hosts_are_taken_away_with_notice_and_replaced():

@@ -21,6 +21,7 @@ from penstock.experiments.twin import (
     Hindsight,
     Outcome,
     Recorded,
+    bound_of,
     hindsight_of,
     opened,
     recorded,
@@ -88,10 +89,14 @@ def replay(
     twin, *tried = _all(run, variants, jobs)
     outcomes = [run.happened, twin, *(replace(o, cost=max(0.0, o.cost - allowed)) for o in tried)]
     best = hindsight_of(replace(run, topology=changed))
+    # What was and its twin paid the prices that were, so they are held against the plan at these.
+    own = best.cost if changed == run.topology else bound_of(run)
     best = replace(best, cost=max(0.0, best.cost - allowed))
+    rows = _rows(outcomes, own, best.cost)
     console = open_console()
-    console.print(_table(run, outcomes, best.cost))
-    console.print(f"report: {_write(new_folder(out, f'replay-{run.topology.name}'), run, outcomes, best)}")
+    console.print(_table(run, outcomes, rows))
+    folder = new_folder(out, f"replay-{run.topology.name}")
+    console.print(f"report: {_write(folder, run, outcomes, rows, best)}")
 
 
 def _changed(topology: Topology, btu: str | None, slo: str | None) -> Topology:
@@ -192,6 +197,12 @@ def _all(run: Recorded, variants: Sequence[tuple[str, Topology]], jobs: int) -> 
         return [task.result() for task in pending]
 
 
+def _rows(outcomes: Sequence[Outcome], own: float, best: float) -> list[list[str]]:
+    """A row for each: the run and its twin beside the plan at their own prices, all others beside `best`."""
+    rows = [_written(o, own if number < 2 else best) for number, o in enumerate(outcomes)]
+    return [*rows, ["clairvoyant plan", f"{best:.5g}", "1.00", "", "", ""]]
+
+
 def _written(outcome: Outcome, bound: float) -> list[str]:
     return [
         outcome.name, f"{outcome.cost:.5g}", f"{outcome.cost / bound:.2f}" if bound else "–",
@@ -214,20 +225,19 @@ def _trust(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _table(run: Recorded, outcomes: Sequence[Outcome], bound: float) -> Table:
+def _table(run: Recorded, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=f"{run.topology.name}: {_trust(outcomes)}", title_justify="left")
     for number, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if number < 1 else "right")
-    for outcome in outcomes:
-        table.add_row(*_written(outcome, bound))
-    table.add_row("clairvoyant plan", f"{bound:.5g}", "1.00", "", "", "")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _write(folder: Path, run: Recorded, outcomes: Sequence[Outcome], best: Hindsight) -> Path:
+def _write(
+    folder: Path, run: Recorded, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]], best: Hindsight
+) -> Path:
     page = Page(f"{run.topology.name}: replayed", _trust(outcomes))
-    rows = [_written(o, best.cost) for o in outcomes]
-    rows.append(["clairvoyant plan", f"{best.cost:.5g}", "1.00", "", "", ""])
     page.table("What it was and what it would have been", COLUMNS, rows, left=1)
     counts = [(o.name, o.times_s, o.instances) for o in outcomes]
     counts.append(("clairvoyant plan", best.times_s, best.instances))
