@@ -26,7 +26,8 @@ from penstock.policies.auto_capacity import (
     Future,
     late_records,
 )
-from penstock.policies.auto_choice import Prices, asked_again, fewer_instances, more_instances
+from penstock.policies.auto_choice import Choice as Chosen
+from penstock.policies.auto_choice import Prices, Tried, asked_again, fewer_instances, more_instances
 from penstock.policies.auto_lessons import REMEMBERED_S, lesson_of
 from penstock.policies.auto_moves import (
     LASTING,
@@ -38,6 +39,7 @@ from penstock.policies.auto_moves import (
     moves_of,
     plain_moves,
 )
+from penstock.policies.auto_words import weighed
 from penstock.policies.view import Lesson, ScalingEvent, View
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
@@ -321,6 +323,54 @@ def test_the_alternatives_are_told_with_what_they_would_have_cost():
     calm = more_instances(a_future(), ABILITY, prices(), 12, 50, TIMES_S, far, 60.0)
     assert [tried.count for tried in calm.tried] == [13]
     assert calm.tried[0].costs > 0
+
+
+def looks_better(choice: Chosen) -> list[int]:
+    """Numbers that were not taken although what is told of them is better, without a word why."""
+    told = choice.costs + choice.worth * choice.late
+    return [
+        tried.count
+        for tried in choice.tried
+        if not tried.but
+        and tried.costs + choice.worth * (choice.late_if_unchanged if tried.late is None else tried.late)
+        < told - 1e-12
+    ]
+
+
+def test_no_alternative_is_told_that_looks_better_than_what_was_chosen():
+    low, calm = np.full((2, 3), 10.0), np.full((2, 3), 20.0)
+    for load in (8.0, 10.0, 15.9, 20.0, 23.9):
+        for worth in (1e-9, 1e-4, 1e-2, 1.0):
+            for backlog in (0.0, 30.0, 2000.0):
+                future = a_future(load=load, high=1.2 * load, backlog=backlog)
+                careful = replace(prices(worth), late_by_leaving=1e-3)
+                more = more_instances(future, ABILITY, careful, 12, 50, TIMES_S, calm, 60.0)
+                fewer = fewer_instances(future, ABILITY, careful, 12, 1, 4, TIMES_S, low, load)
+                assert looks_better(more) == looks_better(fewer) == []
+                assert weighed(more, fewer).count("even if no more were late") <= 1
+
+
+def test_where_the_next_decision_comes_early_enough_the_reason_says_so():
+    ways = np.array([[20.0] * 6, [20.0, 20.0, 60.0, 60.0, 60.0, 60.0]])
+    future = replace(a_future(count=12), ways_per_s=ways, coming=np.full(6, 12.0), lead_bins=1.0)
+    held = more_instances(future, ABILITY, prices(1.0), 12, 50, TIMES_S, np.full((2, 3), 20.0), 60.0)
+    assert held.count == 12
+    assert held.late_if_unchanged > 1000
+    assert "with 13 it" in weighed(held)
+    assert "but nothing expected until the next decision serves needs it" in weighed(held)
+
+
+def test_late_records_of_alternatives_are_told_against_changing_nothing():
+    choice = Chosen(12, 40.0, 40.0, 0.0, (Tried(13, 0.3, 30.0),), worth=0.01)
+    fewer = Chosen(12, 50.0, 50.0, 0.0, (Tried(8, -0.2, 90.0, "but why"),), worth=0.02)
+    assert weighed(choice, fewer) == (
+        "; instead: with 8 it saves 0.2 and costs 0.8 in late records but why, "
+        "with 13 it costs 0.3 and saves 0.1 in late records"
+    )
+    unseen = Chosen(12, 0.0, 0.0, 0.0, (Tried(8, 0.1, None),))
+    assert weighed(unseen) == "; instead: with 8 it costs 0.1 even if no more were late"
+    spent = Chosen(8, 1.0, 11.0, -0.4, worth=0.1, besides="paid")
+    assert weighed(spent) == "; it saves 0.4 and costs 1 in late records, paid"
 
 
 def test_what_is_held_above_the_load_is_asked_for_before_the_load_is_there():

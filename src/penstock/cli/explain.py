@@ -11,7 +11,7 @@ from penstock.cli.console import console as open_console
 from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened
 from penstock.fleet.actions import verb_of
-from penstock.policies.auto import INSTEAD
+from penstock.policies.auto_words import BETWEEN, INSTEAD
 from penstock.quantities import counted, duration_s, format_duration
 
 
@@ -48,7 +48,7 @@ def explain(
         for text in _decided([row for row in actions if row["at_s"] == instant_s]):
             told, _, instead = text.partition(INSTEAD)
             console.print(f"  {told}", highlight=False, markup=False)
-            for alternative in instead.split(", ") if instead else ():
+            for alternative in instead.split(BETWEEN) if instead else ():
                 console.print(f"    instead, {alternative}", highlight=False, markup=False)
 
 

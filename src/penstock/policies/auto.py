@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -39,7 +39,15 @@ from penstock.policies.auto_capacity import (
     Ability,
     Future,
 )
-from penstock.policies.auto_choice import Choice, Prices, Tried, asked_again, fewer_instances, more_instances
+from penstock.policies.auto_choice import (
+    AGAIN,
+    Choice,
+    Prices,
+    Tried,
+    asked_again,
+    fewer_instances,
+    more_instances,
+)
 from penstock.policies.auto_moves import (
     LOOKED_BACK,
     PLANNED,
@@ -49,6 +57,7 @@ from penstock.policies.auto_moves import (
     plain_moves,
     unpaid_share,
 )
+from penstock.policies.auto_words import weighed
 from penstock.policies.leasing import give_back
 from penstock.policies.planning import Plan, right
 from penstock.policies.rate import Demand, demands, true_rate_per_s
@@ -135,11 +144,11 @@ class Auto:
         far = seen.outlook.ways_per_s
         up = more_instances(seen.future, seen.ability, prices, count, most, times_s, far, view.interval_s)
         if up.count > count:
-            plan.grow(unit, up.count, f"up from {count} to {up.count}: {seen.told(up, prices, self)}")
+            plan.grow(unit, up.count, f"up from {count} to {up.count}: {seen.told(up, self)}")
             return
         newest_s = max(i.requested_s for i in plan.instances(unit))
         if seen.settled_s > view.now_s - newest_s:
-            plan.hold(unit, f"{right(count)}: {seen.told(up, prices, self)}")
+            plan.hold(unit, f"{right(count)}: {seen.told(up, self)}")
             return
         alone = all(instance.host not in shared for instance in plan.instances(unit))
         step = prices.per_host if prices.priced and alone else 1
@@ -153,16 +162,17 @@ class Auto:
             seen.future, seen.ability, prices, count, down.count, times_s, far, view.interval_s,
             seen.present_per_s,
         ):  # fmt: skip
-            down = Choice(count, 0.0, 0.0, 0.0, (Tried(down.count, down.costs, down.late),))
+            given = Tried(down.count, down.costs, down.late, AGAIN)
+            down = replace(down, count=count, late=down.late_if_unchanged, costs=0.0, tried=(given,))
         if down.count < count and not prices.priced:
-            reason = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
+            reason = f"down from {count} to {down.count}: {seen.told(down, self)}"
             _stop(plan, unit, count - down.count, reason)
         elif down.count < count:
             surplus[unit] = count - down.count
-            reasons[unit] = f"down from {count} to {down.count}: {seen.told(down, prices, self)}"
+            reasons[unit] = f"down from {count} to {down.count}: {seen.told(down, self)}"
         else:
             bound = f" (no more than {most}: {lesson.told})" if lesson is not None and count >= most else ""
-            plan.hold(unit, f"{right(count)}{bound}: {seen.told(up, prices, self, down.tried)}")
+            plan.hold(unit, f"{right(count)}{bound}: {seen.told(up, self, down)}")
 
     def _prices(self, plan: Plan, unit: str, seen: _Seen) -> Prices | None:
         topology = plan.view.topology
@@ -246,8 +256,8 @@ class _Seen:
         share = min(0.995, max(0.5, 1.0 - per_record / max(prices.late, 1e-300)))
         return max(1.0, self.outlook.quantile(share, ahead - 1) / self.outlook.quantile(0.5, ahead - 1))
 
-    def told(self, choice: Choice, prices: Prices, policy: Auto, more: Sequence[Tried] = ()) -> str:
-        """The numbers that made a decision, in one sentence."""
+    def told(self, choice: Choice, policy: Auto, other: Choice | None = None) -> str:
+        """The numbers that made a decision, in one sentence; `other` has more numbers that were tried."""
         ahead = self.ahead
         low, high = (self.outlook.quantile(share, ahead - 1) for share in (0.5, policy.keep))
         kept, late = self.account.kept, f"{figure(choice.late_if_unchanged)} records would be late"
@@ -258,27 +268,8 @@ class _Seen:
             f"{format_duration(ahead * self.outlook.bin_s)} ({self.outlook.forecaster}); an instance takes "
             f"{figure(self.ability.rate_per_s)}/s; {late}; "
             f"{'nothing' if kept is None else f'{kept:.2%}'} kept so far, {policy.keep * 100:.4g}% asked; "
-            f"1,000 late records are worth {figure(1000 * prices.late)}{_instead(choice, prices, more)}"
+            f"1,000 late records are worth {figure(1000 * choice.worth)}{weighed(choice, other)}"
         )
-
-
-INSTEAD = "; instead: "
-"""What stands in a reason before what the alternatives would have cost."""
-
-
-def _instead(choice: Choice, prices: Prices, more: Sequence[Tried] = ()) -> str:
-    """What the change costs or saves, and what the alternatives would have."""
-
-    def told(costs: float, late: float) -> str:
-        moved = f"saves {figure(-costs)}" if costs < 0 else f"costs {figure(costs)}"
-        return f"{moved} and {figure(late * prices.late)} in late records"
-
-    made = f"; it {told(choice.costs, choice.late)}" if choice.costs else ""
-    others = {tried.count: tried for tried in (*choice.tried, *more) if tried.count != choice.count}
-    if not others:
-        return made
-    alternatives = (f"with {n} it {told(tried.costs, tried.late)}" for n, tried in sorted(others.items()))
-    return made + INSTEAD + ", ".join(alternatives)
 
 
 def _outlooks(view: View) -> Mapping[str, Outlook]:

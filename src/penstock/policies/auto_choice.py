@@ -9,7 +9,7 @@ Every start and stop is charged with some intervals of an instance, or the numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,9 @@ SURE = 0.7
 """What the load needs in this share of the ways and of the time looked at comes anyway."""
 MOST_STEPS = 12
 """Steps down that are compared at most."""
+NOT_YET = "but nothing expected until the next decision serves needs it"
+AGAIN = "but would be asked for again at once"
+SPENT = "what was kept beyond what was asked pays for them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,11 @@ class Prices:
         """An instance's part of its host."""
         return self.host_per_s / self.per_host
 
+    @property
+    def leaving(self) -> float:
+        """What a late record is worth where giving something back would make it late."""
+        return max(self.late, self.late_by_leaving)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tried:
@@ -71,8 +79,10 @@ class Tried:
     count: int
     costs: float
     """What the change to it would cost, below 0 where it would save."""
-    late: float
-    """Late records to be expected with it."""
+    late: float | None
+    """Late records to be expected with it; None where that was not looked at, as it did not pay anyway."""
+    but: str = ""
+    """Why it was not taken although its costs and its late records do not tell, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,10 @@ class Choice:
     """What the change costs, below 0 where it saves."""
     tried: tuple[Tried, ...] = ()
     """The numbers next to it, the fewest first."""
+    worth: float = 0.0
+    """What avoiding a late record was worth."""
+    besides: str = ""
+    """What spoke for it beside its costs and its late records, in words."""
 
 
 def more_instances(
@@ -117,7 +131,8 @@ def more_instances(
         # Not even one that prevented all of it would pay.
         one_s += 0.0 if prices.room else prices.per_host * prices.minimum_s
         costs = [0.0, prices.instance_per_s * one_s][: len(next_to)]
-        return _chosen(next_to.astype(int).tolist(), costs, late.tolist(), 0)
+        buts = {1: NOT_YET} if len(next_to) > len(counts) else {}
+        return _chosen(next_to.astype(int).tolist(), costs, late.tolist(), 0, prices.late, buts)
     counts[-1] = max(count, top)
     late = late_records(future, ability, counts, from_bin=future.lead_bins)
     added = counts - count
@@ -135,7 +150,7 @@ def more_instances(
     sure = prices.prompt * _coming_anyway(future.weights, ability, counts, times_s, far_per_s)
     cost += charged * (1.0 - sure)
     best = int(np.argmin(prices.late * late + cost))
-    return _chosen(counts.astype(int).tolist(), cost.tolist(), late.tolist(), best)
+    return _chosen(counts.astype(int).tolist(), cost.tolist(), late.tolist(), best, prices.late)
 
 
 def fewer_instances(
@@ -156,7 +171,8 @@ def fewer_instances(
     lower = count - step if step == 1 or count % step == 0 else count - count % step
     if lower >= least and _spends(future, ability, count, lower, now_per_s, spendable_s):
         late = late_records(future, ability, np.array([count, lower], dtype=np.float64), from_bin=0.0)
-        return Choice(lower, float(late[0]), float(late[1]), -prices.instance_per_s * step * spendable_s)
+        saves = prices.instance_per_s * step * spendable_s
+        return Choice(lower, float(late[0]), float(late[1]), -saves, worth=prices.leaving, besides=SPENT)
     while lower >= least and len(counts) < MOST_STEPS and lower * ability.rate_per_s >= now_per_s:
         # It is asked for again before the load is there: as soon as the load may get there in time.
         needed = future.weights @ (peaks_per_s * headroom > ability.rate_per_s * lower)
@@ -176,18 +192,19 @@ def fewer_instances(
     pays = len(counts) if saved[-1] > saved[-2] else len(counts) - 1
     if pays == 1:
         # What it would save is less than what coming and going is charged, however few were late.
-        return Choice(count, 0.0, 0.0, 0.0, (Tried(counts[1], -saved[1], 0.0),))
+        return Choice(count, 0.0, 0.0, 0.0, (Tried(counts[1], -saved[1], None),), prices.leaving)
     numbers = np.array(counts, dtype=np.float64)
     late, one_more = np.split(
         late_records(future, ability, np.concatenate([numbers, numbers + 1.0]), from_bin=0.0), 2
     )
     # So few would be too few again at once where a start would pay for the late records it prevents.
-    worth = max(prices.late, prices.late_by_leaving)
+    worth = prices.leaving
     asked_back = worth * (late - one_more) > prices.instance_per_s * rescale_s
     best = int(np.argmin((worth * late - np.array(saved))[:pays]))
     while best and asked_back[best]:
         best -= 1
-    return _chosen(counts, [-amount for amount in saved], late.tolist(), best)
+    buts = {place: AGAIN for place in range(1, len(counts)) if asked_back[place]}
+    return _chosen(counts, [-amount for amount in saved], late.tolist(), best, worth, buts)
 
 
 def asked_again(
@@ -206,11 +223,26 @@ def asked_again(
     return more_instances(left, ability, prices, lower, count, times_s, far_per_s, interval_s).count > lower
 
 
-def _chosen(counts: Sequence[int], costs: Sequence[float], late: Sequence[float], best: int) -> Choice:
-    """The choice of one of some numbers, the present one first, with those next to it."""
+def _chosen(
+    counts: Sequence[int], costs: Sequence[float], late: Sequence[float], best: int, worth: float,
+    buts: Mapping[int, str] | None = None,
+) -> Choice:  # fmt: skip
+    """The choice of one of some numbers, the present one first, with those next to it.
+
+    `buts` says for some places why they are not taken although they may look better.
+    """
+    chosen = costs[best] + worth * late[best]
     near = {place for place in (0, best - 1, best + 1) if 0 <= place < len(counts) and place != best}
-    tried = sorted(Tried(counts[place], costs[place], late[place]) for place in near)
-    return Choice(counts[best], late[0], late[best], costs[best], tuple(tried))
+    tried = sorted(
+        Tried(
+            counts[place],
+            costs[place],
+            late[place],
+            (buts or {}).get(place, "") if costs[place] + worth * late[place] < chosen else "",
+        )
+        for place in near
+    )
+    return Choice(counts[best], late[0], late[best], costs[best], tuple(tried), worth)
 
 
 def _left_waiting(future: Future, ability: Ability, bins: int) -> float:
