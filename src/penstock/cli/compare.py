@@ -42,7 +42,13 @@ class Cell:
 
     policy: str
     filter: str
-    btu_s: float
+    btu_s: float | None
+    """The billing unit of every site; None where each is billed as the file says."""
+
+    @property
+    def billed(self) -> str:
+        """The billing unit as a table has it."""
+        return "as the file" if self.btu_s is None else format_duration(self.btu_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,9 @@ def compare(
     file: Annotated[Path, typer.Argument(help="The topology file.")],
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "threshold,btu,rate",
     filters: Annotated[str, typer.Option(help="Filters, separated by commas.")] = "none",
-    btus: Annotated[str | None, typer.Option(help="Billing time units, separated by commas.")] = None,
+    btus: Annotated[
+        str | None, typer.Option(help="Billing time units, separated by commas; else as the file says.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each combination.")] = 3,
     duration: Annotated[str, typer.Option(help="How long to simulate.")] = "120 min",
     workload: Annotated[str | None, typer.Option(help="Workload for every source.")] = None,
@@ -82,9 +90,9 @@ def compare(
     least = ratio(keep)
     length_s = read_span(duration, "--duration")
     refuse_endless(checked(topology, known_names()), length_s)
-    spans = (
-        [topology.sites[0].btu_s] if btus is None else [read_span(text, "--btus") for text in read_list(btus)]
-    )
+    spans: list[float | None] = [None]
+    if btus is not None:
+        spans = [read_span(text, "--btus") for text in read_list(btus)]
     cells = [Cell(*parts) for parts in itertools.product(read_list(policies), read_list(filters), spans)]
     if len(cells) * seeds > MOST_RUNS:
         raise ConfigurationError(f"expected at most {MOST_RUNS:,} runs, got {len(cells) * seeds:,}")
@@ -136,15 +144,16 @@ def _found(rows: Sequence[Row], least: float) -> str:
             f"none keeps {100 * least:.4g}% of the records within the SLO; "
             f"{nearest.cell.policy} with filter {nearest.cell.filter} is nearest with {nearest.real_time:.1%}"
         )
+    billed = "" if best.cell.btu_s is None else f" and a billing unit of {best.cell.billed}"
     return (
         f"the cheapest that keeps {100 * least:.4g}% within the SLO: {best.cell.policy} with filter "
-        f"{best.cell.filter} and a billing unit of {format_duration(best.cell.btu_s)}, for {best.cost:.5g}"
+        f"{best.cell.filter}{billed}, for {best.cost:.5g}"
     )
 
 
 def same_lines(rows: Sequence[Row]) -> list[str]:
     """Where filters gave the very same figures, a sentence that says so and, where it is known, why."""
-    groups: dict[tuple[str, float], list[Row]] = {}
+    groups: dict[tuple[str, float | None], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.cell.policy, row.cell.btu_s), []).append(row)
     notes: dict[str, None] = {}
@@ -164,7 +173,7 @@ def _one(topology: Topology, seed: int, length_s: float) -> RunResult:
     return simulate(topology, settings, duration_s=length_s, budgeting=budgeting_for(topology))
 
 
-def _clairvoyant(topology: Topology, btu_s: float, length_s: float) -> float:
+def _clairvoyant(topology: Topology, btu_s: float | None, length_s: float) -> float:
     return float(clairvoyant_cost(with_choices(topology, btu_s=btu_s), length_s))
 
 
@@ -191,7 +200,7 @@ COLUMNS = (
 
 def _written(row: Row) -> list[str]:
     return [
-        row.cell.policy, row.cell.filter, format_duration(row.cell.btu_s), f"{row.cost:.5g}",
+        row.cell.policy, row.cell.filter, row.cell.billed, f"{row.cost:.5g}",
         "–" if row.ratio is None else f"{row.ratio:.2f}", f"{row.total:.5g}", f"{row.real_time:.1%}",
         f"{row.relaxed:.1%}", format_duration(row.p95_s), f"{row.rescales:.0f}", f"{row.host_minutes:.0f}",
     ]  # fmt: skip
@@ -246,7 +255,7 @@ def _write(folder: Path, topology: Topology, rows: Sequence[Row], seeds: int, le
         page.text("What made no difference", notes)
     figure = go.Figure()
     for row, position in zip(rows, label_positions(rows), strict=True):
-        label = f"{row.cell.policy} / {row.cell.filter} / {format_duration(row.cell.btu_s)}"
+        label = f"{row.cell.policy} / {row.cell.filter} / {row.cell.billed}"
         figure.add_scatter(
             x=[row.cost], y=[row.relaxed * 100], mode="markers" if position is None else "markers+text",
             text=[row.cell.policy], name=label, textposition=position, marker={"size": 14},
