@@ -12,10 +12,13 @@ from penstock.cli.main import app
 from penstock.cli.replay import _allowance, _changed, _offering, _on_spot, _repriced
 from penstock.cli.tune import Trial, best_of, frontier, lines_of, searched
 from penstock.controller.journal import Journal
+from penstock.controller.kept import keep_topology
 from penstock.controller.warm_start import earlier_seasons
 from penstock.errors import ConfigurationError
-from penstock.experiments.twin import bound_of, opened, recorded, replayed
+from penstock.experiments.twin import bound_of, opened, recorded, replayed, topology_of_run
 from penstock.report.run_report import write_run_report
+from penstock.runs.folder import RunFolder
+from penstock.runs.plan import RunPlan
 from penstock.simulator import SimulationSettings, simulate
 from penstock.topology.model import (
     Choice,
@@ -260,6 +263,35 @@ def test_a_journal_without_its_topology_asks_for_it(a_run, tmp_path):
     shown = CliRunner().invoke(app, ["replay", str(tmp_path)])
     assert isinstance(shown.exception, ConfigurationError)
     assert "--topology" in str(shown.exception)
+
+
+def test_a_run_that_goes_on_has_its_topology_in_its_plan(a_run, tmp_path):
+    folder, _ = a_run
+    (tmp_path / "journal.sqlite").write_bytes((folder / "journal.db").read_bytes())
+    RunFolder(tmp_path).write_plan(RunPlan.of(a_topology(), "web"))
+    assert topology_of_run(tmp_path, None) == a_topology()
+
+
+def test_an_attached_job_is_replayed_from_its_journal_alone(tmp_path):
+    """Of its executors the journal knows no memory, which no topology file may say."""
+    file = tmp_path / "journal.db"
+    room = HostFlavour("any", 1008.0, 1 << 20, Decimal(0))
+    attached = Topology(
+        "job",
+        (Source("input"),),
+        (Operator("job", ("input",), slo_s=2.0, memory_mib=1),),
+        units=(Unit("job", ("job",), policy=Choice("rate"), initial_instances=2),),
+        sites=(Site("their-machines", Choice("managed"), 365 * 86_400.0, (room,), max_hosts=1),),
+    )
+    came = replace(attached.sources[0], workload=Choice("constant", {"level_per_s": 20.0}))
+    with Journal(file, "job", buffered=True) as journal:
+        simulate(replace(attached, sources=(came,)), duration_s=900.0, journal=journal)
+        keep_topology(journal, attached)
+    assert topology_of_run(file, None) == attached
+    asked = ["--policies", "rate", "--jobs", "1", "--out", str(tmp_path / "out")]
+    shown = CliRunner().invoke(app, ["replay", str(file), *asked])
+    assert shown.exit_code == 0, shown.output
+    assert "the twin is off by" in " ".join(shown.output.split())
 
 
 def test_an_hour_is_no_season(a_run):

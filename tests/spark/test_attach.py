@@ -17,6 +17,7 @@ import pytest
 
 import penstock
 from penstock.controller import Journal
+from penstock.controller.kept import kept_topology
 from penstock.errors import ConfigurationError
 from penstock.machine.processes import wait_until
 from penstock.spark.gateway.executors import ExecutorControl
@@ -96,6 +97,9 @@ def test_executors_follow_the_backlog_up_and_down_and_every_decision_is_journall
         assert all(row["reason"] for row in actions)
         assert max(row["waiting"] for row in record.rows("observation")) > 30
         counted = sum(row["processed"] for row in record.rows("observation"))
+        kept = kept_topology(record)
+        assert kept is not None
+        assert kept.units[0].policy.parameters["up_queue"] == 30
     assert counted <= 200
 
 

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.controller.journal import END_OF_RUN, OBSERVATIONS, Journal, enacted_kinds
+from penstock.controller.kept import kept_topology
 from penstock.controller.result import RunResult
 from penstock.controller.warm_start import JOURNAL_FILES
 from penstock.errors import ConfigurationError, PenstockError
@@ -26,6 +27,7 @@ from penstock.forecasts.record import late_records
 from penstock.monitoring.measurements import Measurement
 from penstock.policies.clairvoyant import fewest_instances
 from penstock.runs.assembly import budgeting_for
+from penstock.runs.folder import RunFolder
 from penstock.runs.profile import measured_profile, profiled
 from penstock.simulator import SimulationSettings, simulate
 from penstock.simulator.provider import SimulatedParameters
@@ -91,11 +93,20 @@ def journal_file(place: Path) -> Path:
 
 
 def topology_of_run(place: Path, given: Path | None) -> Topology:
-    """The topology a run ran: the file given, or the one in its folder."""
-    file = given or journal_file(place).parent / TOPOLOGY_FILE
-    if not file.is_file():
-        raise ConfigurationError(f"expected the run's topology in {file}; give it with --topology")
-    return load_topology(file)
+    """The topology a run ran: that of a file given, of its folder, its plan or its journal."""
+    folder = RunFolder(journal_file(place).parent)
+    file = given or folder.root / TOPOLOGY_FILE
+    if given is not None or file.is_file():
+        return load_topology(file)
+    if (folder.root / "plan.json").is_file():
+        return folder.plan().read_topology()
+    with opened(place) as journal:
+        kept = kept_topology(journal)
+    if kept is None:
+        raise ConfigurationError(
+            f"expected the run's topology in {file}; give it with --topology, for the journal has none"
+        )
+    return kept
 
 
 def opened(place: Path) -> Journal:

@@ -13,7 +13,7 @@ from penstock.controller.journal.rows import charge_of, lease_of
 from penstock.controller.journal.tables import ACTIONS, BUDGETS, CHARGES, LEASES, LIVES, OBSERVATIONS, TICKS
 from penstock.controller.status import Status
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.experiments.twin import TOPOLOGY_FILE, best_cost_of, opened
+from penstock.experiments.twin import best_cost_of, opened, topology_of_run
 from penstock.forecasts.forecasters import AHEAD
 from penstock.forecasts.outlook import outlook_of
 from penstock.forecasts.record import LoadRecord
@@ -21,7 +21,6 @@ from penstock.monitoring.measurements import Measurement
 from penstock.page.film import Place, Reader
 from penstock.page.money import Hosted, spent
 from penstock.runs.folder import RunFolder
-from penstock.topology.file import load_topology
 from penstock.topology.model import Topology
 from penstock.workload.registry import make_workload
 
@@ -181,14 +180,7 @@ class Shown:
             return None
 
     def _topology(self, given: Path | None) -> Topology:
-        own = self.folder.root / TOPOLOGY_FILE
-        if given is not None or own.is_file():
-            return load_topology(given or own)
-        if (self.folder.root / "plan.json").exists():
-            return self.folder.plan().read_topology()
-        raise ConfigurationError(
-            f"expected the run's topology in {own}; give it with --topology, for the journal does not hold it"
-        )
+        return topology_of_run(self.reader.file, given)
 
     def _about(self) -> dict[str, Any]:
         topology = self.topology

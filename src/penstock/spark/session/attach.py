@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import TimesOfDay, WallClock
 from penstock.controller import Controller, Journal, Tick
+from penstock.controller.kept import keep_topology
 from penstock.controller.listening import Listener, Telling
 from penstock.controller.metrics import Tally, page_of, samples_of
 from penstock.controller.status import Status, Watching
@@ -176,7 +177,9 @@ class Attached:
         ground = Ground(self._plane, {site.name: self._provider or ManagedProvider(site)})
         for text in self._news:
             journal.notice(self._clock.now_s(), text)
-        return Controller(self._topology, ground, self._clock, journal)
+        controller = Controller(self._topology, ground, self._clock, journal)
+        keep_topology(journal, self._topology)
+        return controller
 
     def _waits(self, why: str) -> bool:
         """Wait a moment for a journal that cannot be had; False where it is over."""
