@@ -12,12 +12,20 @@ from rich.table import Table
 from penstock.cli.choices import new_folder, read_span
 from penstock.cli.console import console as open_console
 from penstock.cli.experiment import Bar
+from penstock.cli.extent import refuse_endless
 from penstock.errors import ConfigurationError, QuantityError
 from penstock.quantities import rate_per_s
 from penstock.report.page import Page
 from penstock.runs.assembly import load
-from penstock.studies.benchmark import Benchmarked, Plan, benchmark_simulated, benchmark_spark, rows_of
-from penstock.topology.model import Topology
+from penstock.studies.benchmark import (
+    Benchmarked,
+    Plan,
+    benchmark_simulated,
+    benchmark_spark,
+    rows_of,
+    staircase,
+)
+from penstock.topology.model import Choice, Topology
 
 COLUMNS = ("load /s", "hosts", "instances", "slots", "on each host")
 
@@ -38,6 +46,7 @@ def benchmark(
     plan = Plan(
         _rate(first or step, "--from"), _rate(to, "--to"), _rate(step, "--step"), read_span(hold, "--hold")
     )
+    refuse_endless(staircase(topology, plan, Choice("levels")), plan.length_s)
     folder = new_folder(out, f"benchmark-{topology.name}")
     with Bar(console, f"benchmarking {topology.name}") as bar:
         if spark:

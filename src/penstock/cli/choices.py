@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigurationError, QuantityError, TopologyError
-from penstock.quantities import duration_s, shown
+from penstock.quantities import duration_s, number, shown
 from penstock.topology.bounded import plain_yaml
 from penstock.topology.model import Choice, Topology
 from penstock.topology.validation import Known, find_mistakes
@@ -67,6 +67,21 @@ def read_span(text: str, option: str) -> float:
     if not found > 0:
         raise ConfigurationError(f"{option}: expected a duration above 0, got {shown(text)}")
     return found
+
+
+def read_share(text: str, option: str) -> float:
+    """A share above 0 and below 1 from an option such as `--keep`: "99%", 99 or 0.99."""
+    wrong = ConfigurationError(
+        f'{option}: expected a share between 0 and 100 %, such as "99%", got {shown(text)}'
+    )
+    try:
+        found = number(text)
+    except QuantityError:
+        raise wrong from None
+    share = found / 100 if found > 1 and not text.strip().endswith("%") else found
+    if not 0 < share < 1:
+        raise wrong
+    return share
 
 
 def checked(topology: Topology, known: Known) -> Topology:

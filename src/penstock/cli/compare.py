@@ -17,7 +17,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from penstock.cli.choices import checked, new_folder, read_choice, read_list, read_span
+from penstock.cli.choices import checked, new_folder, read_choice, read_list, read_share, read_span
 from penstock.cli.console import console as open_console
 from penstock.cli.extent import refuse_endless
 from penstock.controller.result import RunResult
@@ -25,7 +25,7 @@ from penstock.errors import ConfigurationError
 from penstock.experiments.clairvoyant import clairvoyant_cost
 from penstock.filters.registry import make_filter
 from penstock.policies.registry import decides_on, make_policy
-from penstock.quantities import format_duration, ratio
+from penstock.quantities import format_duration
 from penstock.report.page import Page
 from penstock.runs.assembly import budgeting_for, load, with_choices
 from penstock.runs.known import known_names
@@ -87,7 +87,7 @@ def compare(
     topology = with_choices(load(file), workload=None if workload is None else read_choice(workload))
     if seeds < 1:
         raise ConfigurationError(f"expected at least one seed, got {seeds}")
-    least = ratio(keep)
+    least = read_share(keep, "--keep")
     length_s = read_span(duration, "--duration")
     refuse_endless(checked(topology, known_names()), length_s)
     spans: list[float | None] = [None]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +14,10 @@ import plotly.graph_objects as go
 import typer
 from rich.table import Table
 
-from penstock.cli.choices import new_folder, read_choice, read_list
+from penstock.cli.choices import new_folder, read_choice, read_list, read_span
 from penstock.cli.console import console as open_console
-from penstock.errors import ConfigurationError
+from penstock.cli.extent import refuse_endless
+from penstock.errors import ConfigurationError, QuantityError, TopologyError
 from penstock.experiments.twin import (
     Hindsight,
     Outcome,
@@ -29,11 +30,13 @@ from penstock.experiments.twin import (
     topology_of_run,
 )
 from penstock.policies.registry import make_policy
-from penstock.quantities import duration_s, memory_mib
+from penstock.quantities import memory_mib, number, price, shown
 from penstock.report.page import Page
 from penstock.runs.assembly import with_choices
+from penstock.runs.known import known_names
 from penstock.simulator.provider import SimulatedParameters
 from penstock.topology.model import Choice, HostFlavour, Site, Topology
+from penstock.topology.validation import find_mistakes
 
 COLUMNS = ("", "cost", "/ clairvoyant", "kept", "rescales", "host-min")
 
@@ -68,7 +71,8 @@ def replay(
     slo: Annotated[
         str | None, typer.Option(help="Another SLO for every operator, or for some, such as parse=2s,sum=5s.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.", min=0, max=256)] = 0,
+    last: Annotated[str | None, typer.Option(help='Its last time alone, such as "7 d".')] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
 ) -> None:
     """Simulate the load of a run that was: first as it was, then under other policies."""
@@ -76,11 +80,13 @@ def replay(
     for choice in choices:
         make_policy(choice)
     with opened(journal) as book:
-        run = recorded(book, topology_of_run(journal, topology))
+        span_s = None if last is None else read_span(last, "--last")
+        run = recorded(book, topology_of_run(journal, topology), span_s)
     variants = [("the twin of it", run.topology)]
     changed = _repriced(_offering(_changed(run.topology, btu, slo), flavours), prices, minimum, increment)
     if spot is not None:
-        changed = _on_spot(changed, spot, duration_s(taken))
+        changed = _on_spot(changed, spot, read_span(taken, "--taken"))
+    _refuse_wrong(changed, run)
     allowed = _allowance(changed, free)
     variants += [
         (text, with_choices(changed, policy=choice))
@@ -100,18 +106,32 @@ def replay(
 
 
 def _changed(topology: Topology, btu: str | None, slo: str | None) -> Topology:
-    changed = with_choices(topology, btu_s=duration_s(btu) if btu else None)
+    changed = with_choices(topology, btu_s=None if btu is None else read_span(btu, "--btu"))
     if slo is None:
         return changed
-    parts = dict(part.split("=", 1) for part in read_list(slo) if "=" in part)
+    asked = read_list(slo)
+    if len(asked) > 1 and not all("=" in part for part in asked):
+        raise ConfigurationError(
+            f"expected one SLO, or one for each name as in parse=2s,sum=5s; got {shown(slo)}"
+        )
+    parts = dict(part.split("=", 1) for part in asked if "=" in part)
     if unknown := sorted(parts.keys() - topology.operator_by_name.keys()):
         names = ", ".join(topology.operator_by_name)
         raise ConfigurationError(f"expected SLOs of the operators {names}, got {', '.join(unknown)}")
-    slos = {name: duration_s(text) for name, text in parts.items()}
+    slos = {name: read_span(text, "--slo") for name, text in parts.items()}
     if not slos:
-        slos = dict.fromkeys(topology.operator_by_name, duration_s(slo))
+        slos = dict.fromkeys(topology.operator_by_name, read_span(slo, "--slo"))
     operators = tuple(replace(o, slo_s=slos.get(o.name, o.slo_s)) for o in changed.operators)
     return replace(changed, operators=operators)
+
+
+def _refuse_wrong(changed: Topology, run: Recorded) -> None:
+    """TopologyError for what is wrong with a changed topology and was not with the run's own."""
+    before = {mistake.message for mistake in find_mistakes(run.topology, known_names())}
+    wrong = [m for m in find_mistakes(changed, known_names()) if m.message not in before]
+    if wrong:
+        raise TopologyError(wrong)
+    refuse_endless(changed, run.duration_s)
 
 
 def _offering(topology: Topology, flavours: str | None) -> Topology:
@@ -133,9 +153,19 @@ def _flavour(text: str) -> HostFlavour:
     size, _, price = rest.partition("@")
     cores, _, memory = size.partition("x")
     try:
-        return HostFlavour(name.strip(), float(cores), memory_mib(memory.strip()), Decimal(price.strip()))
-    except (ValueError, InvalidOperation, ConfigurationError):
-        raise ConfigurationError(f"expected a flavour such as large=8x16GiB@0.38, got {text!r}") from None
+        return HostFlavour(name.strip(), number(cores), memory_mib(memory.strip()), _amount(price))
+    except QuantityError as error:
+        raise ConfigurationError(
+            f"expected a flavour such as large=8x16GiB@0.38, got {shown(text)}: {error}"
+        ) from None
+
+
+def _amount(text: str) -> Decimal:
+    """An amount of money for an hour, without its currency or its span."""
+    found = price(text)
+    if found.per_s is not None or found.currency:
+        raise QuantityError(f"expected an amount for an hour such as 0.38, got {shown(text)}")
+    return found.amount
 
 
 def _on_spot(topology: Topology, share: float, taken_after_s: float) -> Topology:
@@ -159,18 +189,20 @@ def _allowance(topology: Topology, free: str | None) -> float:
     if free is None:
         return 0.0
     hourly = [float(f.price_per_btu) / site.btu_s * 3600 for site in topology.sites for f in site.flavours]
-    return duration_s(free) / 3600 * min(hourly)
+    return read_span(free, "--free") / 3600 * min(hourly)
 
 
 def _repriced(topology: Topology, prices: str | None, minimum: str | None, increment: str | None) -> Topology:
     """The topology with other prices an hour, by flavour, and another minimum and increment of its leases."""
     asked: dict[str, Decimal] = {}
-    for text in read_list(prices) if prices else ():
+    for text in read_list(prices) if prices is not None else ():
         name, _, value = text.partition("=")
         try:
-            asked[name.strip()] = Decimal(value.strip())
-        except InvalidOperation:
-            raise ConfigurationError(f"expected a price such as small=0.10, got {text!r}") from None
+            asked[name.strip()] = _amount(value)
+        except QuantityError as error:
+            raise ConfigurationError(
+                f"expected a price such as small=0.10, got {shown(text)}: {error}"
+            ) from None
     known = {flavour.name for site in topology.sites for flavour in site.flavours}
     if unknown := sorted(set(asked) - known):
         names = ", ".join(sorted(known))
@@ -184,8 +216,8 @@ def _repriced(topology: Topology, prices: str | None, minimum: str | None, incre
         return replace(
             site,
             flavours=flavours,
-            minimum_s=duration_s(minimum) if minimum else site.minimum_s,
-            increment_s=duration_s(increment) if increment else site.increment_s,
+            minimum_s=site.minimum_s if minimum is None else read_span(minimum, "--minimum"),
+            increment_s=site.increment_s if increment is None else read_span(increment, "--increment"),
         )
 
     return replace(topology, sites=tuple(repriced(site) for site in topology.sites))
@@ -227,8 +259,8 @@ def _trust(outcomes: Sequence[Outcome]) -> str:
 
 def _table(run: Recorded, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=f"{run.topology.name}: {_trust(outcomes)}", title_justify="left")
-    for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number < 1 else "right")
+    for place, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if place < 1 else "right")
     for row in rows:
         table.add_row(*row)
     return table

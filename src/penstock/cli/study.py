@@ -50,7 +50,7 @@ def study(
         list[str] | None, typer.Option(help="levels: jvm, python or stateful; all by default.")
     ] = None,
     length: Annotated[str, typer.Option(help="day: how long a day is.")] = "24 h",
-    steps: Annotated[int, typer.Option(help="day: steps of the profile.", min=1)] = 24,
+    steps: Annotated[int, typer.Option(help="day: steps of the profile.", min=1, max=10_000)] = 24,
     out: Annotated[Path | None, typer.Option(help="Folder for profile, table and plot.")] = None,
 ) -> None:
     """Measure slots, instances and hosts on Spark (`levels`), or learn a daily profile (`day`)."""

@@ -15,11 +15,11 @@ import typer
 import yaml
 from rich.table import Table
 
-from penstock.cli.choices import new_folder
+from penstock.cli.choices import new_folder, read_share, read_span
 from penstock.cli.console import console as open_console
+from penstock.cli.extent import refuse_endless
 from penstock.errors import ConfigurationError
 from penstock.experiments.twin import opened, recorded, topology_of_run
-from penstock.quantities import duration_s
 from penstock.report.page import Page
 from penstock.runs.assembly import budgeting_for, load, with_choices
 from penstock.simulator import SimulationSettings, simulate
@@ -37,6 +37,8 @@ CANDIDATES: tuple[Choice, ...] = (
     *(Choice("threshold", {"up_queue": waiting}) for waiting in (10, 50)),
 )
 """What is tried."""
+MOST_SEEDS = 200
+"""Seeds of a search, each of which simulates every candidate."""
 HOPELESS = 0.03
 """A candidate that keeps this much less than asked over the first seed is not tried with the others."""
 HELD_OUT = 1000
@@ -68,19 +70,20 @@ def tune(
     topology: Annotated[
         Path | None, typer.Option(help="A run's topology, where its folder has none.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.", min=0, max=256)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
 ) -> None:
     """Search policies and parameters by simulation; gives the frontier and the lines to paste."""
-    share = _share(keep)
-    if seeds < 1:
-        raise ConfigurationError(f"expected at least one seed, got {seeds}")
+    share = read_share(keep, "--keep")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise ConfigurationError(f"expected from 1 to {MOST_SEEDS} seeds, got {seeds}")
     if target.suffix in (".yaml", ".yml"):
-        subject, length_s, steady = load(target), duration_s(duration), False
+        subject, length_s, steady = load(target), read_span(duration, "--duration"), False
     else:
         with opened(target) as book:
             run = recorded(book, topology_of_run(target, topology))
         subject, length_s, steady = run.topology, run.duration_s, run.steady
+    refuse_endless(subject, length_s)
     trials = searched(subject, length_s, share, range(1, seeds + 1), jobs, steady=steady)
     chosen = best_of(trials, share)
     held_out = range(HELD_OUT, HELD_OUT + seeds)
@@ -144,17 +147,6 @@ def lines_of(choice: Choice) -> str:
         else {"policy": choice.name}
     )
     return yaml.safe_dump(policy, sort_keys=False).rstrip()
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        raise ConfigurationError(f'expected a share such as "99%", got {text!r}') from None
-    share = value / 100 if text.strip().endswith("%") or value > 1 else value
-    if not 0 < share < 1:
-        raise ConfigurationError(f'expected a share between 0 and 100 %, got "{text}"')
-    return share
 
 
 def _trial(task: tuple[Topology, Choice, int, float, bool]) -> Trial:

@@ -50,10 +50,17 @@ class Plan:
                 f"expected loads above 0 that rise, got {self.first_per_s:g} to {self.last_per_s:g} by "
                 f"{self.step_per_s:g} records a second"
             )
-        number = math.floor((self.last_per_s - self.first_per_s) / self.step_per_s + 1e-9) + 1
-        if number > MOST_STEPS:
-            raise ConfigurationError(f"expected at most {MOST_STEPS} steps, got {number}: take larger ones")
-        return tuple(self.first_per_s + k * self.step_per_s for k in range(number))
+        steps = (self.last_per_s - self.first_per_s) / self.step_per_s + 1e-9
+        if not steps < MOST_STEPS:
+            raise ConfigurationError(
+                f"expected at most {MOST_STEPS} steps, got {steps:.4g}: take larger ones"
+            )
+        return tuple(self.first_per_s + k * self.step_per_s for k in range(math.floor(steps) + 1))
+
+    @property
+    def length_s(self) -> float:
+        """How long it takes to hold all loads."""
+        return self.hold_s * len(self.loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +86,11 @@ def staircase(topology: Topology, plan: Plan, policy: Choice) -> Topology:
 def benchmark_simulated(topology: Topology, plan: Plan, say: Say, *, seed: int = 1) -> Benchmarked:
     """Benchmark a topology on the simulator."""
     stairs = staircase(topology, plan, _reactive(plan))
-    length_s = plan.hold_s * len(plan.loads)
     with Journal("sqlite://", topology.name, buffered=True) as journal:
         simulate(
             stairs,
             SimulationSettings(seed=seed),
-            duration_s=length_s,
+            duration_s=plan.length_s,
             journal=journal,
             each=lambda tick: say(_progress(plan, tick.at_s)),
         )
@@ -105,9 +111,7 @@ def benchmark_spark(
             began[:] = [status.since_s]
             say(_progress(plan, status.at_s - status.since_s))
 
-    run_topology(
-        stairs, folder, duration_s=plan.hold_s * len(plan.loads), code=code, drain_s=5.0, watch=watch
-    )
+    run_topology(stairs, folder, duration_s=plan.length_s, code=code, drain_s=5.0, watch=watch)
     if not began:
         raise ConfigurationError(f"the run in {folder} ended before its sources began")
     place = RunFolder(folder)
