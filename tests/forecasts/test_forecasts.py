@@ -130,6 +130,19 @@ def test_late_records_are_read_off_percentiles_where_nobody_counted():
     assert late_records(measured(15.0, done=10, on_time=7), 1.0) == 3
 
 
+def test_what_was_counted_by_the_slo_is_not_what_is_late_by_a_budget():
+    known = {"duration_s": 0.5, "duration_p95_s": 2.0, "duration_p99_s": 4.0}
+    counted = measured(15.0, done=1000, on_time=1000, **known)
+    assert late_records(counted, 5.0, 5.0) == 0
+    assert late_records(counted, 2.0, 5.0) == pytest.approx(50)
+    # Of those that broke the SLO none kept a stricter limit, and by a wider one there are no more.
+    assert late_records(measured(15.0, done=1000, on_time=100, **known), 4.0, 5.0) == 900
+    assert late_records(measured(15.0, done=1000, on_time=998, **known), 4.0, 1.0) == 2
+    record = LoadRecord(15.0)
+    record.add(counted, 2.0, 5.0)
+    assert record.load().late[-1] == pytest.approx(50)
+
+
 def test_a_steady_load_stays_and_a_jumping_one_has_wide_ways():
     steady = outlook_of(a_load(np.full(300, 50.0)), 2)
     assert steady.ways_per_s == pytest.approx(np.full_like(steady.ways_per_s, 50.0))

@@ -113,7 +113,8 @@ class State:
         unit = measurement.unit
         record = self._loads.get(unit)
         if record is not None:
-            record.add(measurement, self.budgets.get(unit, self.topology.unit_slo_s(unit)))
+            slo_s = self.topology.unit_slo_s(unit)
+            record.add(measurement, self.budgets.get(unit, slo_s), slo_s)
 
     def reconcile(self, deployment: Deployment, now_s: float) -> tuple[list[Charge], list[str]]:
         """Bring the books into line with what exists: pay started units, adopt hosts, close lost leases."""

@@ -73,8 +73,12 @@ class LoadRecord:
         self._begun = False
         """Whether a record ever came."""
 
-    def add(self, measurement: Measurement, slo_s: float) -> None:
-        """Take in one measurement; a bin is closed once measurements fill it."""
+    def add(self, measurement: Measurement, limit_s: float, slo_s: float | None = None) -> None:
+        """Take in one measurement; a bin is closed once measurements fill it.
+
+        `limit_s` is what a record may take, a unit's budget where it has one; `slo_s` is its SLO where
+        that is another.
+        """
         self._bridge(measurement.at_s - measurement.interval_s)
         if measurement.arrived and not self._begun:
             # That nothing came before the first record is not how this load moves.
@@ -84,7 +88,7 @@ class LoadRecord:
         self._span_s += measurement.interval_s
         self._arrived += measurement.arrived
         self._done += measurement.processed
-        self._late += late_records(measurement, slo_s)
+        self._late += late_records(measurement, limit_s, slo_s)
         self._end_s = measurement.at_s
         # An observation that was missed makes a longer one, which fills several bins.
         bins = int(self._span_s / self._bin_s + 1e-6)
@@ -157,20 +161,29 @@ class LoadRecord:
         self._begin = max(self._begin, self._end - self._depth)
 
 
-def late_records(measurement: Measurement, slo_s: float) -> float:
-    """Records of a measurement that took longer than the SLO.
+def late_records(measurement: Measurement, limit_s: float, slo_s: float | None = None) -> float:
+    """Records of a measurement that took longer than a limit.
 
-    Where they were not counted, the share is read off the durations that are known: the mean, the 95th and
-    the 99th percentile, with straight lines between them.
+    They were counted, if at all, by the unit's SLO (`slo_s`, where it is not the limit). By another limit,
+    or where they were not counted, the share is read off the durations that are known: the mean, the 95th
+    and the 99th percentile, with straight lines between them; no fewer are late by a stricter limit.
     """
-    if measurement.on_time is not None:
-        return float(measurement.processed - measurement.on_time)
+    counted = None if measurement.on_time is None else float(measurement.processed - measurement.on_time)
+    if counted is not None and (slo_s is None or limit_s == slo_s):
+        return counted
     if measurement.duration_s is None or not measurement.processed:
         return 0.0
-    known = [(0.0, 0.0), (measurement.duration_s, 0.5)]
+    late = _read_off(measurement, measurement.duration_s, limit_s)
+    if counted is None or slo_s is None:
+        return late
+    return max(late, counted) if limit_s < slo_s else min(late, counted)
+
+
+def _read_off(measurement: Measurement, mean_s: float, limit_s: float) -> float:
+    known = [(0.0, 0.0), (mean_s, 0.5)]
     for value_s, share in ((measurement.duration_p95_s, 0.95), (measurement.duration_p99_s, 0.99)):
         if value_s is not None and value_s > known[-1][0]:
             known.append((value_s, share))
     known.append((2.0 * known[-1][0] + 1e-9, 1.0))
     values, shares = zip(*known, strict=True)
-    return float(measurement.processed * (1.0 - np.interp(slo_s, values, shares)))
+    return float(measurement.processed * (1.0 - np.interp(limit_s, values, shares)))
