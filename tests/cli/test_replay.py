@@ -15,7 +15,7 @@ from penstock.controller.journal import Journal
 from penstock.controller.kept import keep_topology
 from penstock.controller.warm_start import earlier_seasons
 from penstock.errors import ConfigurationError
-from penstock.experiments.twin import bound_of, opened, recorded, replayed, topology_of_run
+from penstock.experiments.twin import best_cost_of, bound_of, opened, recorded, replayed, topology_of_run
 from penstock.report.run_report import write_run_report
 from penstock.runs.folder import RunFolder
 from penstock.runs.plan import RunPlan
@@ -147,6 +147,52 @@ def test_the_policy_of_a_real_run_s_twin_sees_its_work_steady_and_not_its_wait(a
     assert (trial.cost, trial.rescales) == (twin.cost, twin.rescales)
     varying = simulate(run.topology, SimulationSettings(seed=8), duration_s=run.duration_s)
     assert (twin.cost, twin.rescales) != (float(varying.resource_cost), varying.rescales)
+
+
+def test_a_run_whose_old_observations_were_thinned_is_replayed_from_the_others_on(a_run, tmp_path):
+    folder, _ = a_run
+    (tmp_path / "journal.db").write_bytes((folder / "journal.db").read_bytes())
+    with Journal(tmp_path / "journal.db", "web") as journal:
+        whole = recorded(journal, a_topology())
+        while journal.trim(1800.0, keep=1, span_s=600.0).more:
+            pass
+        run = recorded(journal, a_topology())
+        assert best_cost_of(journal, a_topology()) is None
+    assert run.duration_s == pytest.approx(1800.0, abs=20.0)
+    assert run.happened.cost == pytest.approx(whole.happened.bill[-1] - whole.happened.bill[120], rel=0.05)
+    assert 0 < run.happened.rescales < whole.happened.rescales
+    assert run.happened.bill[-1] == pytest.approx(run.happened.cost, rel=0.05)
+    twin = replayed(run, run.topology, "twin", seed=8)
+    assert twin.cost == pytest.approx(run.happened.cost, rel=0.1)
+    assert twin.host_minutes == pytest.approx(run.happened.host_minutes, rel=0.1)
+
+
+def test_the_starting_times_of_a_thinned_real_run_are_those_of_its_hosts_and_instances(a_run, tmp_path):
+    folder, _ = a_run
+    (tmp_path / "journal.db").write_bytes((folder / "journal.db").read_bytes())
+    real = a_topology()
+    real = replace(real, sites=(replace(real.sites[0], provider=Choice("local")),))
+    with Journal(tmp_path / "journal.db", "web") as journal:
+        while journal.trim(1800.0, keep=1, span_s=600.0).more:
+            pass
+        times = recorded(journal, real).topology.sites[0].provider.parameters
+    assert 30.0 <= times["host_start_most_s"] <= 60.0
+    assert 0.0 < times["instance_start_most_s"] <= 30.0
+
+
+def test_the_last_time_of_a_run_alone_is_replayed_where_it_is_asked_for(a_run, tmp_path):
+    folder, _ = a_run
+    with opened(folder) as journal:
+        run = recorded(journal, a_topology(), 1200.0)
+        with pytest.raises(ConfigurationError, match="nothing was observed in the last 1 s"):
+            recorded(journal, a_topology(), 1.0)
+    sent = run.topology.sources[0].workload.parameters
+    assert sum(sent["levels_per_s"]) * sent["hold_s"] == pytest.approx(600 * (25 + 40), rel=0.03)
+    asked = ["--policies", "rate", "--jobs", "1", "--last", "20 min", "--out", str(tmp_path)]
+    shown = CliRunner().invoke(app, ["replay", str(folder), *asked])
+    assert shown.exit_code == 0, shown.output
+    was = next(line for line in shown.output.splitlines() if "as it happened" in line).split("│")
+    assert float(was[2]) == pytest.approx(run.happened.cost, rel=0.001)
 
 
 def test_replay_shows_the_run_its_twin_other_policies_and_the_plan_of_hindsight(a_run, tmp_path):

@@ -126,17 +126,26 @@ def opened(place: Path) -> Journal:
     return Journal(file, str(run))
 
 
-def recorded(journal: Journal, topology: Topology) -> Recorded:
-    """A run with its load and what it came to."""
+def recorded(journal: Journal, topology: Topology, last_s: float | None = None) -> Recorded:
+    """A run with its load and what it came to: its last seconds, or all of it that was not thinned."""
     rows = [row for row in journal.rows("observation") if row["unit"] in topology.unit_by_name]
     if not rows:
         raise ConfigurationError(
             f"the journal has none of the units {', '.join(topology.unit_by_name)}; is it of this topology?"
         )
-    # Hosts are paid from the first tick on, long before anything is observed, to the last.
     ticks_s = [row["at_s"] for row in journal.rows("tick", ("at_s",))]
-    start_s = min([row["at_s"] - row["interval_s"] for row in rows] + ticks_s)
-    duration_s = max([row["at_s"] for row in rows] + ticks_s) - start_s
+    begun_s = [row["at_s"] - row["interval_s"] for row in rows]
+    end_s = max([row["at_s"] for row in rows] + ticks_s)
+    thinned = bool(journal.thinned())
+    # Hosts are paid from the first tick on, long before anything is observed, to the last. But where older
+    # observations were thinned, the load is known from the first of the others on.
+    start_s = min(begun_s) if thinned else min(begun_s + ticks_s)
+    if last_s is not None:
+        start_s = max(start_s, end_s - last_s)
+    rows = [row for row, begin_s in zip(rows, begun_s, strict=True) if begin_s >= start_s - 1e-6]
+    if not rows:
+        raise ConfigurationError(f"nothing was observed in the last {end_s - start_s:g} s of the run")
+    duration_s = end_s - start_s
     by_unit: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_unit.setdefault(row["unit"], []).append(row)
@@ -158,7 +167,8 @@ def recorded(journal: Journal, topology: Topology) -> Recorded:
     real = any(site.provider.name != SimulatedParameters.name for site in topology.sites)
     if real:
         # A record of a real run waits for its micro-batch; and its hosts took as long as they took.
-        twin = profiled(twin, measured_profile(topology, journal))
+        profile = measured_profile(topology, journal)
+        twin = profiled(twin, replace(profile, **_starting_times(journal)) if thinned else profile)
     return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s), steady=real)
 
 
@@ -207,6 +217,8 @@ def bound_of(run: Recorded) -> float:
 
 def best_cost_of(journal: Journal, topology: Topology) -> float | None:
     """The clairvoyant cost of the load a journal holds; None where it does not tell enough of it."""
+    if journal.thinned():
+        return None
     try:
         return bound_of(recorded(journal, topology))
     except (PenstockError, ValueError, ArithmeticError):
@@ -295,26 +307,64 @@ def _happened(
         done += measured.processed
         late += late_records(measured, topology.unit_slo_s(row["unit"]))
     kinds = enacted_kinds(
-        row for row in journal.rows("action", ("kind", "policy", "status")) if row["policy"] != END_OF_RUN
+        row
+        for row in journal.rows("action", ("at_s", "kind", "policy", "status"))
+        if row["policy"] != END_OF_RUN and row["at_s"] >= start_s
     )
     end_s = max(row["at_s"] for row in rows)
     leases = [lease for lease in journal.leases() if lease.units]
+    ends_s = [end_s if lease.ended_s is None else lease.ended_s for lease in leases]
+    # Steps that were begun before are paid whole in the span, as the twin pays its first ones whole.
+    begun = sum(
+        lease.price_per_btu
+        for lease, over_s in zip(leases, ends_s, strict=True)
+        if lease.started_s < start_s < over_s
+    )
+    charges = journal.charges()
+    paid = sum(charge.amount for charge in charges if charge.at_s >= start_s)
+    before = sum(charge.amount for charge in charges if charge.at_s < start_s)
     times, counts = _curve(rows, start_s)
     return Outcome(
         "as it happened",
-        float(sum(charge.amount for charge in journal.charges())),
+        float(paid + begun),
         1.0 - late / done if done else 1.0,
         sum(kinds.get(kind, 0) for kind in ("StartInstance", "StopInstance", "MigrateInstance")),
-        sum((end_s if lease.ended_s is None else lease.ended_s) - lease.started_s for lease in leases) / 60,
+        sum(
+            max(0.0, over_s - max(lease.started_s, start_s))
+            for lease, over_s in zip(leases, ends_s, strict=True)
+        )
+        / 60,
         times,
         counts,
-        *_bills(journal, start_s),
+        *_bills(journal, start_s, float(before - begun)),
     )
 
 
-def _bills(journal: Journal, start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    rows = journal.rows("tick", ("at_s", "bill"))
-    return tuple(row["at_s"] - start_s for row in rows), tuple(float(row["bill"] or 0) for row in rows)
+def _bills(
+    journal: Journal, start_s: float, before: float = 0.0
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The bill from an instant on, without what was paid before."""
+    rows = [row for row in journal.rows("tick", ("at_s", "bill")) if row["at_s"] >= start_s]
+    bills = tuple(float(row["bill"] or 0) - before for row in rows)
+    return tuple(row["at_s"] - start_s for row in rows), bills
+
+
+def _starting_times(journal: Journal) -> dict[str, float]:
+    """How long hosts and instances took to start, in the middle, by the lives a thinned journal has left."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in journal.rows("life", ("what", "name", "payload")):
+        found.setdefault(row["what"], {})[row["name"]] = json.loads(row["payload"])
+    hosts = {name: told for name, told in found.get("host", {}).items() if told.get("up_s") is not None}
+    up_s = [told["up_s"] - told.get("requested_s", 0.0) for told in hosts.values()]
+    ran_s = [
+        max(0.0, told["running_s"] - max(told.get("requested_s", 0.0), hosts[told["host"]]["up_s"]))
+        for told in found.get("instance", {}).values()
+        if told.get("running_s") is not None and told.get("host") in hosts
+    ]
+    return {
+        "host_start_s": max(0.0, float(np.median(up_s))) if up_s else 0.0,
+        "instance_start_s": float(np.median(ran_s)) if ran_s else 0.0,
+    }
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
