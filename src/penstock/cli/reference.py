@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any
 
+from penstock.channels.registry import CHANNELS
 from penstock.choosing import Registry
 from penstock.filters.registry import FILTERS
 from penstock.policies.registry import POLICIES
@@ -136,6 +137,7 @@ def reference() -> str:
     parts.append(_chosen("Filters", FILTERS))
     parts.append(_chosen("Providers", PROVIDERS))
     parts.append(_chosen("Cluster managers", MANAGERS, about=_MANAGERS))
+    parts.append(_chosen("Kinds of channel", CHANNELS, about=_CHANNELS))
     parts.append(_chosen("Workloads", WORKLOADS, ("rate_scale", "time_scale")))
     parts.append(_SCALES)
     parts.append(_TAIL)
@@ -203,6 +205,8 @@ _MANAGERS = (
     "A site with a `master` is an existing cluster; which manager it is follows from the master, and its "
     "parameters stand in `cluster:`. See [clusters.md](clusters.md).\n"
 )
+
+_CHANNELS = "The kind stands in `kind` of a channel (above), its options beside it.\n"
 
 _SCALES = (
     "Every workload also takes `rate_scale` (a factor on every rate) and `time_scale` "
