@@ -141,6 +141,20 @@ def test_the_token_is_the_owner_s_alone(runs: Runs) -> None:
     assert (runs.root / "token").stat().st_mode & 0o077 == 0
 
 
+def test_a_run_that_cannot_be_read_hides_no_other_one(runs: Runs, client: TestClient) -> None:
+    for name, file in (("newer", "plan.json"), ("torn", "result.json")):
+        place = RunFolder.at(runs.root / name)
+        place.write_plan(RunPlan.of(a_pair(), name))
+        (place.root / file).write_text('{"of a later version": 1}')
+    listed = {run["name"]: run for run in client.get(BASE).json()}
+    assert {name: run["phase"] == "unreadable" for name, run in listed.items()} == {
+        "newer": True,
+        "shop": False,
+        "torn": True,
+    }
+    assert "cannot be read" in listed["torn"]["asks"][0]
+
+
 def test_runs_are_listed_and_shown(client: TestClient) -> None:
     (only,) = client.get(BASE).json()
     more: dict[str, object] = {"bill": "3", "asks": [], "site": None, "hosts": 0}

@@ -45,7 +45,8 @@ class RunSummary(Answer):
     revision: int
     """The version of the topology that runs."""
     phase: str
-    """`starting`, `running`, `draining`, `ended`, or `interrupted` where nobody runs it at present."""
+    """`starting`, `running`, `draining`, `ended`, `interrupted` where nobody runs it at present, or
+    `unreadable` where its files are damaged or of a later version: `asks` says how."""
     bill: str | None = None
     """What it has cost so far."""
     asks: list[str] = []

@@ -258,6 +258,13 @@ def _wished(place: RunFolder, wish: answers.Wish) -> tuple[int, Topology]:
 
 
 def _summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:
+    try:
+        return _read_summary(runs, name, place)
+    except PenstockError as error:  # one that is damaged, or of a later version, hides no other
+        return answers.RunSummary(name=name, topology="", revision=0, phase="unreadable", asks=[str(error)])
+
+
+def _read_summary(runs: Runs, name: str, place: RunFolder) -> answers.RunSummary:
     plan, status = place.plan(), place.status()
     if place.result() is not None:
         phase = "ended"
