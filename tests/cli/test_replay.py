@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 
@@ -240,6 +241,7 @@ def test_what_was_is_held_against_the_plan_at_its_own_prices(a_run, tmp_path):
 def test_spot_hosts_are_taken_away_with_notice_and_replaced():
     topology = _on_spot(a_topology(), 0.4, 900.0)
     assert topology.sites[0].flavours[0].price_per_btu == Decimal("0.004")
+    assert topology.sites[0].flavours[0].spot
     with Journal("sqlite://", "web", buffered=True) as journal:
         result = simulate(topology, SimulationSettings(seed=3), duration_s=3600.0, journal=journal)
         reasons = [row["reason"] for row in journal.rows("action", ("kind", "reason"))]
@@ -247,6 +249,23 @@ def test_spot_hosts_are_taken_away_with_notice_and_replaced():
     usual = simulate(a_topology(), SimulationSettings(seed=3), duration_s=3600.0)
     assert float(result.resource_cost) < 0.6 * float(usual.resource_cost)
     assert result.compliance.ratio("real_time") > usual.compliance.ratio("real_time") - 0.02
+
+
+def test_of_several_flavours_the_spot_hosts_alone_are_taken_away():
+    steady = HostFlavour("steady", 4.0, 8192, Decimal("0.02"))
+    spot = HostFlavour("spot", 4.0, 8192, Decimal("0.01"), max_hosts=2, spot=True)
+    one = a_topology()
+    site = replace(
+        one.sites[0], flavours=(steady, spot), provider=Choice("simulated", {"taken_after_s": 300.0})
+    )
+    with Journal("sqlite://", "web", buffered=True) as journal:
+        simulate(replace(one, sites=(site,)), SimulationSettings(seed=3), duration_s=3600.0, journal=journal)
+        flavours = {lease.host: lease.flavour for lease in journal.leases()}
+        told = [json.loads(row["payload"]) for row in journal.rows("life") if row["what"] == "host"]
+        names = [row["name"] for row in journal.rows("life") if row["what"] == "host"]
+    taken = {flavours[name] for name, payload in zip(names, told, strict=True) if payload.get("taken_s")}
+    assert set(flavours.values()) == {"steady", "spot"}
+    assert taken == {"spot"}
 
 
 def test_an_allowance_is_worth_hours_of_the_cheapest_flavour():

@@ -176,7 +176,7 @@ def _on_spot(topology: Topology, share: float, taken_after_s: float) -> Topology
     def on_spot(site: Site) -> Site:
         times = site.provider.parameters if site.provider.name == SimulatedParameters.name else {}
         flavours = tuple(
-            replace(f, price_per_btu=f.price_per_btu * Decimal(str(share))) for f in site.flavours
+            replace(f, price_per_btu=f.price_per_btu * Decimal(str(share)), spot=True) for f in site.flavours
         )
         provider = Choice(SimulatedParameters.name, {**times, "taken_after_s": taken_after_s})
         return replace(site, flavours=flavours, provider=provider)

@@ -11,4 +11,4 @@ from penstock.topology.model import Site
 
 def make(site: Site, parameters: SimulatedParameters, surroundings: Surroundings) -> SimulatedProvider:
     """The provider of a site."""
-    return SimulatedProvider(site.name, parameters, np.random.default_rng(surroundings.seed))
+    return SimulatedProvider(site, parameters, np.random.default_rng(surroundings.seed))

@@ -92,7 +92,7 @@ class SimulatedPlane:
         self._times = np.random.default_rng(seeds[2])
         self._parameters = {site.name: simulated_times(site.provider) for site in topology.sites}
         self.providers = {
-            site.name: SimulatedProvider(site.name, self._parameters[site.name], np.random.default_rng(seed))
+            site.name: SimulatedProvider(site, self._parameters[site.name], np.random.default_rng(seed))
             for site, seed in zip(topology.sites, seeds[3].spawn(len(topology.sites)), strict=True)
         }
         for provider in self.providers.values():

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.choosing import made
 from penstock.errors import ConfigurationError
 from penstock.fleet.deployment import Host, HostState
-from penstock.topology.model import Choice, HostFlavour
+from penstock.topology.model import Choice, HostFlavour, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SimulatedParameters:
     instance_stop_s: float = 1.0
     """Time an instance takes to go once it has finished its last record."""
     taken_after_s: float = 0.0
-    """Mean time after which a host is taken away, as spot hosts are; 0 means never."""
+    """Mean time until a host is taken away, as spot hosts are (where none is, every host); 0 means never."""
     notice_s: float = 120.0
     """How long before that the host is given notice."""
 
@@ -65,8 +65,10 @@ def simulated_times(choice: Choice) -> SimulatedParameters:
 class SimulatedProvider:
     """Hosts of one simulated site. Whoever runs things on them is told when one is gone."""
 
-    def __init__(self, site: str, parameters: SimulatedParameters, rng: np.random.Generator) -> None:
-        self._site = site
+    def __init__(self, site: Site, parameters: SimulatedParameters, rng: np.random.Generator) -> None:
+        self._site = site.name
+        self._some_stay = any(flavour.spot for flavour in site.flavours)
+        """Whether hosts are taken away of some flavours only."""
         self._parameters = parameters
         self._rng = rng
         self._hosts: dict[str, tuple[Host, Host]] = {}
@@ -87,7 +89,7 @@ class SimulatedProvider:
         self._up_s[host] = up_s = now_s + delay_s
         starting = Host(host, self._site, flavour, HostState.STARTING, now_s, address=host)
         self._hosts[host] = (starting, starting.moved(HostState.UP, up_s=up_s))
-        if parameters.taken_after_s > 0:
+        if parameters.taken_after_s > 0 and (flavour.spot or not self._some_stay):
             self._taken_s[host] = taken_s = up_s + float(self._rng.exponential(parameters.taken_after_s))
             for told in self.when_taken:
                 told(host, taken_s)
