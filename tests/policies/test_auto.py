@@ -466,6 +466,55 @@ def test_a_source_of_two_partitions_is_found_out_and_said():
     assert "source-bound" in stops[0].reason
 
 
+def what_was_told(executed: list[int], cpu_ratio: float | None) -> str:
+    """Of a unit that grew from one instance to as many as are told of, and did not do more."""
+    many = len(executed)
+    view = a_rescaled_view(10.0, 10.5, few=1, many=max(4, many), working=many)
+    readings = tuple(InstanceReading(f"a-{i}", cpu_ratio, executed=n) for i, n in enumerate(executed))
+    signals = [
+        s
+        if len(s.measurement.readings) == 1
+        else replace(s, measurement=replace(s.measurement, readings=readings))
+        for s in view.windows["a"]
+    ]
+    instances = dict(list(view.deployment.instances.items())[:many])
+    view = replace(
+        view, deployment=Deployment(view.deployment.hosts, instances), windows={"a": tuple(signals)}
+    )
+    lesson = lesson_of(view, "a")
+    assert lesson is not None
+    return lesson.told
+
+
+@pytest.mark.parametrize(
+    ("executed", "cpu_ratio", "cause"),
+    [
+        ([95, 5], 0.9, "skew, one of them did 95%"),
+        ([5, 95], 0.2, "skew, one of them did 95%"),
+        ([60, 20, 10, 10], 0.9, "skew, one of them did 60%"),
+        ([50, 50, 0, 0], 0.9, "source-bound, only 2 of them got any"),
+        ([30, 25, 25, 20], 0.2, "sink-bound, they were busy 20% of the time"),
+        ([30, 25, 25, 20], 0.9, "driver-bound, all of them got records and were busy"),
+        ([0, 0], 0.2, "sink-bound, they were busy 20% of the time"),
+        ([0, 0], 0.9, "driver-bound, they were busy 90% of the time"),
+        ([0, 0], None, "bound by something other than instances"),
+    ],
+)
+def test_the_likely_cause_is_named_by_what_each_did_and_by_how_busy_they_were(executed, cpu_ratio, cause):
+    assert cause in what_was_told(executed, cpu_ratio)
+
+
+def test_who_happened_to_get_nothing_in_one_interval_is_not_taken_to_get_nothing_ever():
+    view = a_rescaled_view(10.0, 10.5, few=1, many=4, working=4)
+    signals = list(view.windows["a"])
+    last = signals[-1].measurement
+    idle = tuple(r._replace(executed=0) if n else r for n, r in enumerate(last.readings))
+    signals[-1] = replace(signals[-1], measurement=replace(last, readings=idle))
+    lesson = lesson_of(replace(view, windows={"a": tuple(signals)}), "a")
+    assert lesson is not None
+    assert "source-bound" not in lesson.told
+
+
 def test_a_rescale_that_made_it_worse_is_taken_back():
     lesson = lesson_of(a_rescaled_view(10.0, 7.0, few=3, working=6), "a")
     assert lesson is not None

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from penstock.machine.processes import wait_until
+from penstock.monitoring import InstanceReading
 from penstock.spark.gateway.executors import Executor
-from penstock.spark.session.readings import ExecutorProcesses
+from penstock.spark.session.readings import ExecutorProcesses, with_records
 
 APPLICATION = "app-readings"
 HALF_IDLE = """
@@ -82,3 +83,13 @@ def test_an_executor_that_was_given_further_slots_is_read_as_a_share_of_all_of_t
     small, large = both()
     assert small["1"][0] > 0.05
     assert small["1"][0] / large["1"][0] == pytest.approx(4.0, rel=0.25)
+
+
+def test_records_are_ascribed_to_executors_by_the_time_their_tasks_took() -> None:
+    readings = tuple(InstanceReading(name, 0.5) for name in ("1", "2", "3"))
+    found = with_records(readings, {"1": 9.0, "2": 1.0, "gone": 5.0}, 1000)
+    assert [reading.executed for reading in found] == [900, 100, 0]
+    assert [reading.cpu_ratio for reading in found] == [0.5, 0.5, 0.5]
+    assert [reading.executed for reading in with_records(readings, {"1": 1e6, "2": 0.1}, 10)] == [10, 1, 0]
+    assert with_records(readings, {}, 1000) == readings
+    assert with_records(readings, {"1": 1.0}, 0) == readings

@@ -31,12 +31,26 @@ class _Group:
 
     instances: int
     rate_per_s: float
-    newest: Measurement
+    members: Sequence[Measurement]
+
+    @property
+    def executed(self) -> list[int]:
+        """What each instance finished, the most first; empty where nobody counted."""
+        sums = {reading.instance: 0 for reading in self.members[-1].readings}
+        for reading in (r for m in self.members for r in m.readings if r.instance in sums):
+            sums[reading.instance] += reading.executed
+        return sorted(sums.values(), reverse=True) if any(sums.values()) else []
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """How busy the instances were lately, in the mean; None where nobody looked."""
+        read = [r.cpu_ratio for r in self.members[-1].readings if r.cpu_ratio is not None]
+        return sum(read) / len(read) if read else None
 
     @property
     def working(self) -> int:
         """Instances that finished anything at all; 0 where nobody counted."""
-        return sum(1 for reading in self.newest.readings if reading.executed)
+        return sum(1 for records in self.executed if records)
 
 
 def lesson_of(view: View, unit: str) -> Lesson | None:
@@ -91,8 +105,8 @@ def _groups(view: View, unit: str) -> list[_Group]:
             continue
         if serving and serving == sum(1 for s in began_s if s <= signal.at_s):
             found.setdefault(serving, []).append(measurement)
-    groups = [(count, _rate_per_s(members), members[-1]) for count, members in sorted(found.items())]
-    return [_Group(count, rate, newest) for count, rate, newest in groups if rate is not None]
+    groups = [(count, _rate_per_s(members), members) for count, members in sorted(found.items())]
+    return [_Group(count, rate, members) for count, rate, members in groups if rate is not None]
 
 
 def _rate_per_s(members: Sequence[Measurement]) -> float | None:
@@ -111,14 +125,15 @@ def _rate_per_s(members: Sequence[Measurement]) -> float | None:
 
 def _cause(group: _Group) -> str:
     """What most likely holds the unit, in words."""
-    executed = sorted((r.executed for r in group.newest.readings), reverse=True)
-    if not executed or not executed[0]:
-        return "bound by something other than instances"
-    if group.working < group.instances:
+    executed, busy_ratio = group.executed, group.busy_ratio
+    if executed and group.working < group.instances:
         return f"source-bound, only {group.working} of them got any"
-    if executed[0] > 2 * sum(executed) / len(executed):
+    if len(executed) > 1 and executed[0] > 2 * sum(executed[1:]) / (len(executed) - 1):
         return f"skew, one of them did {executed[0] / sum(executed):.0%}"
-    busy = [r.cpu_ratio for r in group.newest.readings if r.cpu_ratio is not None]
-    if busy and sum(busy) / len(busy) < 0.5:
-        return f"sink-bound, they were busy {sum(busy) / len(busy):.0%} of the time"
-    return "driver-bound, all of them got records and were busy"
+    if busy_ratio is not None and busy_ratio < 0.5:
+        return f"sink-bound, they were busy {busy_ratio:.0%} of the time"
+    if executed:
+        return "driver-bound, all of them got records and were busy"
+    if busy_ratio is not None:
+        return f"driver-bound, they were busy {busy_ratio:.0%} of the time"
+    return "bound by something other than instances"

@@ -24,7 +24,7 @@ from penstock.spark.session.backlog import Backlogs, Waiting
 from penstock.spark.session.book import QueryBook
 from penstock.spark.session.goals import Goals
 from penstock.spark.session.progress import Batch, ProgressReader, observed_values
-from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib
+from penstock.spark.session.readings import ExecutorProcesses, busy_ratio, size_mib, with_records
 from penstock.spark.session.waiting import offsets_behind
 from penstock.spark.session.work import Beginnings, KeptSlots, Work
 
@@ -112,6 +112,8 @@ class SessionMeter:
         self._service_s: float | None = None
         self._busy_s = 0.0
         """Slot time used since the last measurement with a finished batch."""
+        self._worked_s: dict[str, float] = {}
+        """The same of each executor."""
         self._batches: list[Batch] = []
         self._triggers: dict[str, Trigger] = {}
         self._real_time: set[str] = set()
@@ -209,6 +211,8 @@ class SessionMeter:
             if self._busy_s > 0 and not beginning:
                 self._service_s = self._record_s(timed)
             self._busy_s = 0.0
+            readings = with_records(readings, self._worked_s, sum(batch.rows for batch in timed))
+            self._worked_s = {}
         return Measurement(
             unit=self.unit,
             at_s=now_s,
@@ -276,7 +280,9 @@ class SessionMeter:
         interval_s = now_s - self._last_s if self._last_s is not None else 0.0
         for executor in executors:
             before = self._before.get(executor.id, executor)
-            busy_s += max(0.0, executor.task_time_s - before.task_time_s)
+            worked_s = max(0.0, executor.task_time_s - before.task_time_s)
+            self._worked_s[executor.id] = self._worked_s.get(executor.id, 0.0) + worked_s
+            busy_s += worked_s
             cpu_ratio, memory_ratio = usage.get(executor.id, (None, None))
             if cpu_ratio is None and interval_s > 0 and not self._real_time:
                 # A process we cannot see: the share of time its slots were busy stands in. Tasks of a query

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
 from penstock.machine.quota import cores_allowed
+from penstock.monitoring import InstanceReading
 from penstock.spark.gateway.executors import Executor
 
 LOOK_AGAIN_S = 30.0
@@ -160,3 +161,21 @@ def busy_ratio(before: Executor, now: Executor, interval_s: float) -> float:
     ended_s = min(max(0.0, now.task_time_s - before.task_time_s), ended * interval_s)
     lasting_s = max(0, before.tasks_active - ended) * interval_s
     return min(1.0, (ended_s + lasting_s) / (interval_s * max(1, now.cores)))
+
+
+def with_records(
+    readings: Sequence[InstanceReading], worked_s: Mapping[str, float], records: int
+) -> tuple[InstanceReading, ...]:
+    """The readings with the records that each executor finished: by the time its tasks took.
+
+    Spark counts no records by executor, and task time is told anyway. Who worked at all did one at least.
+    """
+    total_s = sum(worked_s.get(reading.instance, 0.0) for reading in readings)
+    if total_s <= 0.0 or records <= 0:
+        return tuple(readings)
+    return tuple(
+        reading._replace(executed=max(1, round(records * own_s / total_s)))
+        if (own_s := worked_s.get(reading.instance, 0.0)) > 0.0
+        else reading
+        for reading in readings
+    )
