@@ -72,7 +72,7 @@ def replay(
         str | None, typer.Option(help="Another SLO for every operator, or for some, such as parse=2s,sum=5s.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 means one for each core.", min=0, max=256)] = 0,
-    last: Annotated[str | None, typer.Option(help='Its last time alone, such as "7 d".')] = None,
+    last: Annotated[str | None, typer.Option(help='The last part of the run alone, such as "7 d".')] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the page.")] = None,
 ) -> None:
     """Simulate the load of a run that was: first as it was, then under other policies."""
