@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +36,20 @@ CANDIDATES: tuple[Choice, ...] = (
     *(Choice("btu", {"scaling_threshold": waiting}) for waiting in (10, 50)),
     *(Choice("threshold", {"up_queue": waiting}) for waiting in (10, 50)),
 )
-"""What is tried."""
+"""What is tried, and `auto` with the share that is asked for."""
 MOST_SEEDS = 200
 """Seeds of a search, each of which simulates every candidate."""
 HOPELESS = 0.03
 """A candidate that keeps this much less than asked over the first seed is not tried with the others."""
 HELD_OUT = 1000
 """Seeds from here on check what the search chose, and are never searched with."""
+OTHER_SEEDS = "with seeds that were not searched with"
+LEAST_KEEP = 0.5
+"""No policy is asked to keep less."""
+ELSEWHERE = (
+    "# a unit that names a policy of its own keeps that: write these lines there too, or take its own out"
+)
+"""What stands below the lines to paste, and may be pasted with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +91,29 @@ def tune(
             run = recorded(book, topology_of_run(target, topology))
         subject, length_s, steady = run.topology, run.duration_s, run.steady
     refuse_endless(subject, length_s)
-    trials = searched(subject, length_s, share, range(1, seeds + 1), jobs, steady=steady)
-    chosen = best_of(trials, share)
+    tried = candidates_for(share)
+    trials = searched(subject, length_s, share, range(1, seeds + 1), jobs, tried, steady=steady)
     held_out = range(HELD_OUT, HELD_OUT + seeds)
-    (checked,) = searched(subject, length_s, 0.0, held_out, jobs, (chosen.choice,), steady=steady)
+
+    def again(choice: Choice) -> Trial:
+        return searched(subject, length_s, 0.0, held_out, jobs, (choice,), steady=steady)[0]
+
+    checks = checked(trials, share, again)
     console = open_console()
-    console.print(_table(subject, trials, chosen))
-    console.print(
-        f"with seeds that were not searched with: kept {checked.kept:.2%} at cost {checked.cost:.5g}"
-        + ("" if checked.kept >= share else f"; that is below the {share:.2%} asked")
-    )
-    console.print(lines_of(chosen.choice), markup=False)
-    console.print(f"report: {_write(new_folder(out, f'tune-{subject.name}'), subject, trials, chosen)}")
+    console.print(_table(subject, trials, checks, share))
+    for line in told(checks, share):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(lines_of(chosen_of(checks, share).choice), markup=False)
+    console.print(ELSEWHERE, soft_wrap=True, highlight=False, markup=False)
+    folder = new_folder(out, f"tune-{subject.name}")
+    console.print(f"report: {_write(folder, subject, trials, checks, share)}")
+
+
+def candidates_for(share: float) -> tuple[Choice, ...]:
+    """What is tried where this share is asked for: also `auto` told just that."""
+    asked = Choice("auto", {"keep": share})
+    known = {choice.parameters.get("keep") for choice in CANDIDATES}
+    return CANDIDATES if share in known or share < LEAST_KEEP else (asked, *CANDIDATES)
 
 
 def searched(
@@ -128,6 +146,39 @@ def best_of(trials: Sequence[Trial], keep: float) -> Trial:
     """The cheapest that keeps what is asked; where none does, the one that keeps most."""
     keeping = [trial for trial in trials if trial.kept >= keep]
     return min(keeping, key=lambda t: t.cost) if keeping else max(trials, key=lambda t: t.kept)
+
+
+def checked(trials: Sequence[Trial], keep: float, again: Callable[[Choice], Trial]) -> list[Trial]:
+    """What came of those that kept what is asked with other seeds: the cheapest first, until one keeps it.
+
+    Where none kept it the one that kept most is tried.
+    """
+    keeping = sorted((trial for trial in trials if trial.kept >= keep), key=lambda t: t.cost)
+    found: list[Trial] = []
+    for trial in keeping or [best_of(trials, keep)]:
+        found.append(again(trial.choice))
+        if found[-1].kept >= keep:
+            break
+    return found
+
+
+def chosen_of(checks: Sequence[Trial], keep: float) -> Trial:
+    """The last that was checked where it kept what is asked; where none did, the one that kept most."""
+    return checks[-1] if checks[-1].kept >= keep else max(checks, key=lambda t: t.kept)
+
+
+def told(checks: Sequence[Trial], keep: float) -> list[str]:
+    """What the check came to, in sentences."""
+    chosen = chosen_of(checks, keep)
+    lines = [
+        f"{trial.name} kept {trial.kept:.2%} {OTHER_SEEDS}: below the {keep:.2%} asked"
+        for trial in checks
+        if trial.kept < keep and trial is not chosen
+    ]
+    kept = f"{chosen.name} kept {chosen.kept:.2%} at cost {chosen.cost:.5g} {OTHER_SEEDS}"
+    if chosen.kept >= keep:
+        return [*lines, kept]
+    return [*lines, kept, f"no candidate keeps the {keep:.2%} asked; this one is nearest"]
 
 
 def frontier(trials: Sequence[Trial]) -> list[Trial]:
@@ -166,12 +217,14 @@ def _mean(trials: Sequence[Trial]) -> Trial:
     )
 
 
-def _rows(trials: Sequence[Trial], chosen: Trial) -> list[list[str]]:
-    best = frontier(trials)
+def _rows(trials: Sequence[Trial], checks: Sequence[Trial], keep: float) -> list[list[str]]:
+    best, chosen = frontier(trials), chosen_of(checks, keep)
+    marks = {trial.name: "below with other seeds" for trial in checks if trial.kept < keep}
+    marks[chosen.name] = "chosen" if chosen.kept >= keep else "nearest"
     return [
         [
             t.name, f"{t.cost:.5g}", f"{t.kept:.2%}", f"{t.rescales:.0f}",
-            "chosen" if t == chosen else "stopped early" if t.stopped_early else "best" if t in best else "",
+            marks.get(t.name, "stopped early" if t.stopped_early else "best" if t in best else ""),
         ]
         for t in sorted(trials, key=lambda t: t.cost)
     ]  # fmt: skip
@@ -180,18 +233,23 @@ def _rows(trials: Sequence[Trial], chosen: Trial) -> list[list[str]]:
 COLUMNS = ("policy", "cost", "kept", "rescales", "")
 
 
-def _table(topology: Topology, trials: Sequence[Trial], chosen: Trial) -> Table:
+def _table(topology: Topology, trials: Sequence[Trial], checks: Sequence[Trial], keep: float) -> Table:
     table = Table(title=f"{topology.name}: {len(trials)} candidates", title_justify="left")
     for number, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if number in (0, 4) else "right")
-    for row in _rows(trials, chosen):
+    for row in _rows(trials, checks, keep):
         table.add_row(*row)
     return table
 
 
-def _write(folder: Path, topology: Topology, trials: Sequence[Trial], chosen: Trial) -> Path:
-    page = Page(f"{topology.name}: tuned", f"chosen: {chosen.name}")
-    page.table("Candidates", COLUMNS, _rows(trials, chosen), left=1)
+def _write(
+    folder: Path, topology: Topology, trials: Sequence[Trial], checks: Sequence[Trial], keep: float
+) -> Path:
+    chosen = chosen_of(checks, keep)
+    said = "chosen" if chosen.kept >= keep else "none keeps what is asked; nearest"
+    page = Page(f"{topology.name}: tuned", f"{said}: {chosen.name}")
+    page.text("What was asked for", told(checks, keep))
+    page.table("Candidates", COLUMNS, _rows(trials, checks, keep), left=1)
     figure = go.Figure()
     figure.add_scatter(
         x=[t.cost for t in trials], y=[100 * t.kept for t in trials], mode="markers",
