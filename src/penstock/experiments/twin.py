@@ -168,7 +168,10 @@ def recorded(journal: Journal, topology: Topology, last_s: float | None = None) 
     if real:
         # A record of a real run waits for its micro-batch; and its hosts took as long as they took.
         profile = measured_profile(topology, journal)
-        twin = profiled(twin, replace(profile, **_starting_times(journal)) if thinned else profile)
+        if thinned:
+            host_s, instance_s = _starting_times(journal)
+            profile = replace(profile, host_start_s=host_s, instance_start_s=instance_s)
+        twin = profiled(twin, profile)
     return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s), steady=real)
 
 
@@ -349,7 +352,7 @@ def _bills(
     return tuple(row["at_s"] - start_s for row in rows), bills
 
 
-def _starting_times(journal: Journal) -> dict[str, float]:
+def _starting_times(journal: Journal) -> tuple[float, float]:
     """How long hosts and instances took to start, in the middle, by the lives a thinned journal has left."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in journal.rows("life", ("what", "name", "payload")):
@@ -361,10 +364,8 @@ def _starting_times(journal: Journal) -> dict[str, float]:
         for told in found.get("instance", {}).values()
         if told.get("running_s") is not None and told.get("host") in hosts
     ]
-    return {
-        "host_start_s": max(0.0, float(np.median(up_s))) if up_s else 0.0,
-        "instance_start_s": float(np.median(ran_s)) if ran_s else 0.0,
-    }
+    host_s = max(0.0, float(np.median(up_s))) if up_s else 0.0
+    return host_s, float(np.median(ran_s)) if ran_s else 0.0
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], start_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
