@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.forecasts.forecasters import AHEAD
+from penstock.forecasts.forecasters import AHEAD, lines_of
 from penstock.forecasts.outlook import TOGETHER, Asked, outlook_of, outlooks_of
 from penstock.forecasts.record import Load, LoadRecord, late_records
 from penstock.forecasts.season import DAY_S, season_of
@@ -197,6 +197,13 @@ def with_crowds(*begins: int):
     return a_load(rates)
 
 
+def test_one_bin_is_told_as_one():
+    rising = np.cumprod(np.full((1, 60), 1.02), axis=1)
+    names = [line.name for line in lines_of(rising, rising)]
+    assert "goes on as over the last bin" in names
+    assert "goes on as over the last 2 bins" in names
+
+
 def test_a_crowd_that_came_once_is_no_reason_to_wait_for_another():
     """Neither at the end of a lead time nor within the next hour."""
     once, twice = outlook_of(with_crowds(400), 2), outlook_of(with_crowds(400, 500), 2)
@@ -211,8 +218,8 @@ def test_a_crowd_that_has_just_been_is_remembered():
 def test_a_rise_as_never_before_is_taken_to_go_on():
     rates = 50.0 * np.exp(np.random.default_rng(3).normal(0, 0.005, 700))
     usual, unheard = outlook_of(a_load([*rates, 50.5]), 2), outlook_of(a_load([*rates, 57.0]), 2)
-    assert not usual.forecaster.startswith("goes on as over the last 1 ")
-    assert unheard.forecaster.startswith("goes on as over the last 1 ")
+    assert not usual.forecaster.startswith("goes on as over the last bin")
+    assert unheard.forecaster.startswith("goes on as over the last bin")
     assert unheard.quantile(0.5, 1) > 60.0
     assert unheard.unheard
     assert not usual.unheard
@@ -319,7 +326,7 @@ def test_crowds_are_unheard_of_until_the_load_had_some_however_long_they_took_to
         found[-2:] *= rise[1:3]
         return a_load(found)
 
-    assert outlook_of(with_rises(100, 300), 2).forecaster.startswith("goes on as over the last 1 ")
+    assert outlook_of(with_rises(100, 300), 2).forecaster.startswith("goes on as over the last bin")
 
 
 def test_who_is_right_as_a_rule_is_not_told_by_a_crowd():
@@ -335,7 +342,7 @@ def test_a_rise_goes_on_by_no_more_than_it_rose():
     steps = np.tile([3.0] * 8 + [-3.0] * 8, 20)
     rates = 100.0 + np.cumsum(steps)
     found = outlook_of(a_load([*rates, rates[-1], rates[-1] + 8.0]), 3)
-    assert found.forecaster.startswith("goes on as over the last 1 ")
+    assert found.forecaster.startswith("goes on as over the last bin")
     assert found.quantile(0.5, 2) <= rates[-1] + 8.0 + 8.0 + 0.5
 
 

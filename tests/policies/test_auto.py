@@ -592,6 +592,18 @@ def test_what_is_given_back_says_the_numbers_that_made_it():
         assert "an instance takes" in stop.reason
 
 
+def test_where_late_records_have_a_price_no_reason_speaks_of_a_share_that_was_asked():
+    signals = {"a": [a_signal(arrived=30, processed=30, at_s=NOW_S - 15.0 * n) for n in range(4, -1, -1)]}
+    view = replace(a_view(on={"h1": ["a"] * 4}, signals=signals), loads={"a": a_load([2.0] * 300)})
+    (asked,), (priced,) = (
+        [a.reason for a in policy.decide(view) if isinstance(a, Hold)]
+        for policy in (Auto(keep=0.95), Auto(late_costs=0.002))
+    )
+    assert "95% asked; 1,000 late records are worth" in asked
+    assert "asked" not in priced
+    assert "kept so far; 1,000 late records cost 2" in priced
+
+
 def test_more_is_asked_for_also_where_it_serves_only_after_many_decisions():
     topology = a_topology(btu_s=365 * 86400.0, host_cores=100.0, host_memory_mib=1 << 20, max_hosts=1)
     free = replace(topology.sites[0].flavours[0], price_per_btu=Decimal(0))

@@ -261,6 +261,12 @@ def test_release_stops_what_may_stop_and_migrates_the_rest():
     )
 
 
+def test_a_lease_that_ends_this_very_moment_is_told_to_end_now():
+    view = a_view(on={"h1": ["a"], "h2": []}, signals=CALM, remaining_s={"h1": 1800.0, "h2": 0.0})
+    (release,) = (action for action in Btu().decide(view) if isinstance(action, ReleaseHost))
+    assert release.reason == "its lease ends now: nothing is on it"
+
+
 def test_release_never_moves_anything_onto_the_host_that_goes():
     view = a_view(on={"h1": ["a"] * 4, "h2": ["a"] * 3}, signals=CALM, remaining_s={"h1": 1800.0, "h2": 9.0})
     actions = Btu().decide(view)

@@ -59,10 +59,21 @@ def _seen(row: dict[str, Any]) -> str:
         f"{row['unit']}: {rate:.4g}/s came, {row['waiting'] or 0} waiting, mean duration {duration}, "
         f"{row['running']} of {row['instances']} instances running"
     )
+def _instant(text: str) -> float:
+    """How long into a run: a duration of 0 or more."""
+    try:
+        found = duration_s(text)
+    except QuantityError as error:
+        raise ConfigurationError(f"--at: {error}") from None
+    if found < 0:
+        raise ConfigurationError(f"--at: expected 0 or more into the run, got {shown(text)}")
+    return found
+
+
 
 
 def _decided(rows: list[dict[str, Any]]) -> list[str]:
-    """One line for all actions of a kind with the same reason."""
+    """One line for all actions of a kind with the same reason, which is told once."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for row in rows:
         refused = f" [refused: {row['refused']}]" if row["refused"] else ""

@@ -120,7 +120,8 @@ def lines_of(actual: Floats, last: Floats, usually: Sequence[Usual] = ()) -> lis
         slope = np.zeros_like(last)
         slope[:, bins:] = (last[:, bins:] - last[:, :-bins]) / bins
         most = _risen(last) if bins == 1 else None
-        lines.append(Line(f"goes on as over the last {bins} bins", last, slope, damping, most=most))
+        span = "bin" if bins == 1 else f"{bins} bins"
+        lines.append(Line(f"goes on as over the last {span}", last, slope, damping, most=most))
     for usual in usually:
         lines.append(Line("as at this time of earlier days", last, usual=usual))
     if usually:

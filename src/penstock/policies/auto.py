@@ -263,12 +263,15 @@ class _Seen:
         kept, late = self.account.kept, f"{figure(choice.late_if_unchanged)} records would be late"
         if choice.late_if_unchanged != choice.late:
             late += f" without it, {figure(choice.late)} with it"
+        asked = f", {policy.keep * 100:.4g}% asked; 1,000 late records are worth"
+        if policy.late_costs is not None:
+            asked = "; 1,000 late records cost"
         return (
             f"{figure(self.now_per_s)}/s now, {figure(low)} to {figure(high)}/s expected in "
             f"{format_duration(ahead * self.outlook.bin_s)} ({self.outlook.forecaster}); an instance takes "
             f"{figure(self.ability.rate_per_s)}/s; {late}; "
-            f"{'nothing' if kept is None else f'{kept:.2%}'} kept so far, {policy.keep * 100:.4g}% asked; "
-            f"1,000 late records are worth {figure(1000 * choice.worth)}{weighed(choice, other)}"
+            f"{'nothing' if kept is None else f'{kept:.2%}'} kept so far{asked}"
+            f" {figure(1000 * choice.worth)}{weighed(choice, other)}"
         )
 
 

@@ -16,7 +16,7 @@ from penstock.errors import ConfigurationError
 from penstock.fleet.actions import Action
 from penstock.fleet.deployment import Instance
 from penstock.infrastructure.placement import Room
-from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end, must_prolong
+from penstock.policies.leasing import carry_out, emptied, hosts_at_lease_end, must_prolong, soon
 from penstock.policies.planning import Plan
 from penstock.policies.view import View
 from penstock.quantities import counted, format_duration
@@ -375,7 +375,7 @@ class Btu:
         for host in judged:
             undecided.discard(host)
             lease = view.leases[host]
-            left = format_duration(lease.remaining_s(view.now_s))
+            left = soon(lease.remaining_s(view.now_s))
             found = emptied(
                 plan,
                 host,
@@ -388,7 +388,7 @@ class Btu:
             )
             if isinstance(found, str):
                 if must_prolong(lease, view, self.window_ratio, self.shutdown_s):
-                    plan.prolong(host, f"needed: {found}; its lease would end in {left}")
+                    plan.prolong(host, f"needed: {found}; its lease would end {left}")
                 continue
             for instance in (*found.stops, *found.makes_room):
                 allowance[instance.unit] -= 1

@@ -21,6 +21,10 @@ RoomChooser = Callable[[str, Mapping[str, Room]], str]
 """Picks one of the rooms, all of which hold an instance of the unit; returns its host."""
 
 
+NOW_S = 0.5
+"""What ends within so short a time is told to end now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Emptying:
     """How a host becomes empty: what stops, what moves where, and what stops elsewhere to make room."""
@@ -158,14 +162,19 @@ def emptied(
     return Emptying(tuple(stops), tuple(moves), tuple(makes_room))
 
 
+def soon(left_s: float) -> str:
+    """When a lease ends, in words."""
+    return "now" if left_s < NOW_S else f"in {format_duration(left_s)}"
+
+
 def carry_out(
     plan: Plan, host: str, emptying: Emptying, left: str, reasons: Mapping[str, str] | None = None
 ) -> None:
     """Plan the emptying: first what stops, then what moves, then the release of the host.
 
-    `left` says in words how long the host is paid for, `reasons` why a unit has instances too many.
+    `left` says in words when its paid time ends (`soon`), `reasons` why a unit has instances too many.
     """
-    goes = f"{host} is given back, its lease ends in {left}"
+    goes = f"{host} is given back, its lease ends {left}"
     why = {unit: f"; {reason}" for unit, reason in (reasons or {}).items()}
     for instance in emptying.makes_room:
         plan.stop(instance, f"makes room on {instance.host}: {goes}{why.get(instance.unit, '')}")
@@ -176,7 +185,7 @@ def carry_out(
     parts = [f"{counted(len(emptying.stops), 'instance')} not needed"] if emptying.stops else []
     parts += [f"room elsewhere for {counted(len(emptying.moves), 'instance')}"] if emptying.moves else []
     what = " and ".join(parts) or "nothing is on it"
-    plan.release(host, f"its lease ends in {left}: {what}")
+    plan.release(host, f"its lease ends {left}: {what}")
 
 
 def give_back(
@@ -194,11 +203,11 @@ def give_back(
     for host in judged:
         undecided.discard(host)
         lease = view.leases[host]
-        remaining = format_duration(lease.remaining_s(view.now_s))
+        remaining = soon(lease.remaining_s(view.now_s))
         found = emptied(plan, host, may_stop=left, choose=_fullest, shutdown_s=shutdown_s, exclude=undecided)
         if isinstance(found, str):
             if must_prolong(lease, view, 0.0, shutdown_s):
-                plan.prolong(host, f"needed: {found}; its lease would end in {remaining}")
+                plan.prolong(host, f"needed: {found}; its lease would end {remaining}")
             continue
         for instance in found.stops:
             left[instance.unit] -= 1
