@@ -172,6 +172,8 @@ def price(value: object) -> Price:
 def _money(number: int | float | Decimal | str, written: object) -> Decimal:
     """An exact amount; one beyond what can be meant is refused, one too small to be told from 0 is 0."""
     wrong = QuantityError(f'expected a price such as "0.10 USD/h", a finite one, got {shown(written)}')
+    if isinstance(number, Decimal) and not number.is_finite():
+        raise wrong  # a signalling NaN cannot even be compared
     if isinstance(number, int) and abs(number) > MOST_MONEY:
         raise wrong  # before its digits are written out, which may be many
     if not abs(float(number)) <= float(MOST_MONEY):

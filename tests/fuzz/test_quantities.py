@@ -56,7 +56,8 @@ UNITS = (
 OTHERS: tuple[object, ...] = (
     None, True, False, [], {}, (), b"5 s", object(), math.nan, math.inf, -math.inf, 1e308, -5, 10**400,
     -(10**400),
-    Decimal("NaN"), Decimal("Infinity"), Decimal("1e400"), "x" * 1_000_000, "9" * 1_000_000,
+    Decimal("NaN"), Decimal("sNaN"), Decimal("-sNaN123"), Decimal("Infinity"), Decimal("1e400"),
+    "x" * 1_000_000, "9" * 1_000_000,
     "5" + " " * 500_000 + "s",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ import yaml
 from penstock.errors import TopologyError
 from penstock.runs.known import known_names
 from penstock.topology.bounded import LARGEST_FILE
-from penstock.topology.file import load_topology, parse_topology
+from penstock.topology.file import dump_topology, load_topology, parse_topology
 from penstock.topology.model import Choice, Topology
 from tests.fuzz.limits import tried, within
 from tests.topology.test_broken_files import RIGHT
@@ -194,6 +194,17 @@ def test_half_a_letter_is_told() -> None:
         parse_topology("name: '\ud800'", KNOWN)
 
 
+@pytest.mark.parametrize("text", ["1e11 s", "99999999999.99998 s", "1e-9 s", "1e-300 s"])
+def test_what_is_read_can_be_written_and_read_again(text: str) -> None:
+    topology = parse_topology(
+        "sources: {s: {workload: constant}}\n"
+        f"operators: {{a: {{inputs: s, service: {text}}}}}\n"
+        f"sites: {{h: {{distance: {{i: {text}}}}}, i: {{}}}}",
+        KNOWN,
+    )
+    assert parse_topology(dump_topology(topology), KNOWN) == topology
+
+
 def test_a_right_tag_is_taken() -> None:
     text = (
         "name: !!str t\nsources: {s: {workload: constant}}\npolicy: {name: fixed, instances: !!int 2}\n"
@@ -305,6 +316,7 @@ def test_a_right_file_that_went_wrong_is_refused_with_words_or_still_sensible(se
                 refused = error
         if refused is None:
             assert_sensible(topology)
+            assert parse_topology(dump_topology(topology), KNOWN) == topology
         else:
             assert refused.mistakes
             assert all(m.message and m.message.replace("\n", "").isprintable() for m in refused.mistakes)

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,18 +18,20 @@ from penstock.api import client
 from penstock.cli.choices import read_list
 from penstock.cli.console import console as open_console
 from penstock.controller.billing import HOUR_S, IDLE, Bill, Line, bill_of, by_operator, column
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, QuantityError
 from penstock.experiments.twin import opened, topology_of_run
 from penstock.machine.folders import cache_folder
 from penstock.plain import of
 from penstock.providers.prices import known_prices
-from penstock.quantities import counted
+from penstock.quantities import counted, price, shown
 from penstock.topology.file import load_topology, parse_topology
 from penstock.topology.model import Topology
 
 COLUMNS = ("run", "unit", "operator", "site", "flavour", "host", "hour")
 """What a bill can be read by."""
 FORMATS = ("table", "csv", "focus")
+LARGEST_RECORD = 256 * 1024 * 1024
+"""Bytes of a provider's billing record."""
 
 
 def bill(
@@ -123,12 +125,12 @@ def _list_prices(found: Bill, topology: Topology | None) -> list[str]:
     lines = []
     billed = {(line.site, line.flavour): line for line in found.lines}
     for site in topology.sites if topology is not None else ():
-        for price in known_prices(site, cache_folder()).values():
-            line = billed.get((site.name, price.flavour))
+        for listed in known_prices(site, cache_folder()).values():
+            line = billed.get((site.name, listed.flavour))
             if line is not None:
                 lines.append(
-                    f"{site.name}, {price.flavour}: {_money(line.price_per_hour)} an hour in the bill, "
-                    f"{_money(price.per_hour)} {price.currency} in the list of {price.day}"
+                    f"{site.name}, {listed.flavour}: {_money(line.price_per_hour)} an hour in the bill, "
+                    f"{_money(listed.per_hour)} {listed.currency} in the list of {listed.day}"
                 )
     return lines
 
@@ -186,22 +188,38 @@ def _compare(found: Bill, theirs: Mapping[str, Decimal], name_of_record: str) ->
 
 def _recorded(file: Path) -> dict[str, Decimal]:
     """What a FOCUS file bills, by our hosts' names: from their tag, or the resource's name."""
-    found: dict[str, Decimal] = {}
     if not file.is_file():
         raise ConfigurationError(f"expected a provider's billing record, a FOCUS file, got {file}")
-    with file.open(newline="") as source:
+    if file.stat().st_size > LARGEST_RECORD:
+        raise ConfigurationError(
+            f"{file}: larger than {LARGEST_RECORD >> 20} MiB; give the record of one month"
+        )
+    found: dict[str, Decimal] = {}
+    with file.open(newline="", encoding="utf-8-sig") as source:
         reader = csv.DictReader(source)
-        if "BilledCost" not in (reader.fieldnames or ()):
-            raise ConfigurationError(f"expected a FOCUS file with the column BilledCost, got {file}")
-        for number, row in enumerate(reader, 2):
-            try:
-                tags = json.loads(row.get("Tags") or "{}")
-                cost = Decimal(row["BilledCost"])
-            except (ValueError, InvalidOperation) as error:
-                raise ConfigurationError(f"{file}:{number}: expected a cost and tags as JSON") from error
-            host = tags.get("penstock-host") or row.get("ResourceName") or row.get("ResourceId") or ""
-            found[host] = found.get(host, Decimal(0)) + cost
+        try:
+            if "BilledCost" not in (reader.fieldnames or ()):
+                raise ConfigurationError(f"expected a FOCUS file with the column BilledCost, got {file}")
+            for row in reader:
+                host, cost = _billed(row)
+                found[host] = found.get(host, Decimal(0)) + cost
+        except (csv.Error, ValueError, RecursionError) as error:  # its cells, bytes, costs or tags
+            raise ConfigurationError(
+                f"{file}:{reader.line_num}: expected a cost and tags as JSON; {error}"
+            ) from None
     return found
+
+
+def _billed(row: Mapping[str, Any]) -> tuple[str, Decimal]:
+    """The host and the cost of one line of a record; ValueError where it has none."""
+    cost = price(row["BilledCost"] or "")
+    if cost.per_s is not None:
+        raise QuantityError(f"expected an amount, got {shown(row['BilledCost'])}")
+    tags = json.loads(row.get("Tags") or "{}")
+    named = tags.get("penstock-host") if isinstance(tags, dict) else tags
+    if not isinstance(tags, dict) or not isinstance(named, str | None):
+        raise QuantityError(f'expected tags such as {{"penstock-host": "host-1"}}, got {shown(tags)}')
+    return named or row.get("ResourceName") or row.get("ResourceId") or "", cost.amount
 
 
 def _shown(name: str, value: str) -> str:

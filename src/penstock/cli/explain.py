@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.choosing import nearest
 from penstock.cli.console import console as open_console
-from penstock.errors import ConfigurationError
+from penstock.controller.journal.rows import amount_of
+from penstock.errors import ConfigurationError, QuantityError
 from penstock.experiments.twin import opened
 from penstock.fleet.actions import verb_of
 from penstock.policies.auto_words import BETWEEN, INSTEAD
-from penstock.quantities import counted, duration_s, format_duration
+from penstock.quantities import counted, duration_s, format_duration, shown
 
 
 def explain(
@@ -21,26 +23,31 @@ def explain(
         str | None, typer.Option(help='How long into the run, such as "2 h"; else its changes.')
     ] = None,
     unit: Annotated[str | None, typer.Option(help="This unit alone.")] = None,
-    last: Annotated[int, typer.Option(help="Without --at: so many decisions, the newest.")] = 10,
+    last: Annotated[int, typer.Option(help="Without --at: so many decisions, the newest.", min=1)] = 10,
 ) -> None:
     """Tell what was decided, what was seen and forecast, and what the alternatives would have cost."""
+    into_s = None if at is None else _instant(at)
     with opened(journal) as book:
-        actions = [row for row in book.rows("action") if unit is None or row["unit"] in (unit, None)]
-        seen = [row for row in book.rows("observation") if unit is None or row["unit"] == unit]
+        actions, seen = book.rows("action"), book.rows("observation")
         bills = book.rows("tick", ("at_s", "bill", "hosts"))
     if not bills:
         raise ConfigurationError(f"nothing was decided in the run of {journal}")
+    known = {row["unit"] for row in (*actions, *seen) if row["unit"]}
+    if unit is not None and unit not in known:
+        raise ConfigurationError(f"--unit: the run has no unit {shown(unit)}{nearest(unit, known)}")
+    actions = [row for row in actions if unit is None or row["unit"] in (unit, None)]
+    seen = [row for row in seen if unit is None or row["unit"] == unit]
     start_s = bills[0]["at_s"]
-    instants = sorted({row["at_s"] for row in actions if at is not None or row["kind"] != "Hold"})
-    if at is not None:
-        wanted_s = start_s + duration_s(at)
+    instants = sorted({row["at_s"] for row in actions if into_s is not None or row["kind"] != "Hold"})
+    if into_s is not None:
+        wanted_s = start_s + into_s
         instants = [min(instants, key=lambda s: abs(s - wanted_s))] if instants else []
     console = open_console()
     for instant_s in instants[-last:]:
         bill = next((row for row in reversed(bills) if row["at_s"] <= instant_s), bills[0])
         console.print(
             f"[bold]{format_duration(instant_s - start_s)}[/bold] into the run: "
-            f"{counted(bill['hosts'], 'host')}, bill {float(bill['bill']):.4g}"
+            f"{counted(bill['hosts'], 'host')}, bill {float(amount_of(bill, 'bill')):.4g}"
         )
         for row in seen:
             if row["at_s"] == instant_s:
@@ -52,13 +59,6 @@ def explain(
                 console.print(f"    instead, {alternative}", highlight=False, markup=False)
 
 
-def _seen(row: dict[str, Any]) -> str:
-    rate = (row["arrived"] or 0) / row["interval_s"]
-    duration = "unknown" if row["duration_s"] is None else format_duration(row["duration_s"])
-    return (
-        f"{row['unit']}: {rate:.4g}/s came, {row['waiting'] or 0} waiting, mean duration {duration}, "
-        f"{row['running']} of {row['instances']} instances running"
-    )
 def _instant(text: str) -> float:
     """How long into a run: a duration of 0 or more."""
     try:
@@ -70,6 +70,13 @@ def _instant(text: str) -> float:
     return found
 
 
+def _seen(row: dict[str, Any]) -> str:
+    rate = (row["arrived"] or 0) / row["interval_s"]
+    duration = "unknown" if row["duration_s"] is None else format_duration(row["duration_s"])
+    return (
+        f"{row['unit']}: {rate:.4g}/s came, {row['waiting'] or 0} waiting, mean duration {duration}, "
+        f"{row['running']} of {row['instances']} instances running"
+    )
 
 
 def _decided(rows: list[dict[str, Any]]) -> list[str]:
@@ -79,8 +86,10 @@ def _decided(rows: list[dict[str, Any]]) -> list[str]:
         refused = f" [refused: {row['refused']}]" if row["refused"] else ""
         key = (verb_of(row["kind"]), row["unit"] or "", row["reason"], refused)
         groups.setdefault(key, []).append(row["subject"] or "")
-    return [
-        f"{kind} {len(subjects)} × {about or 'hosts'}: {reason}{refused}" if len(subjects) > 1
-        else f"{kind} {about or subjects[0]}: {reason}{refused}"
-        for (kind, about, reason, refused), subjects in groups.items()
-    ]  # fmt: skip
+    told: set[str] = set()
+    lines = []
+    for (kind, about, reason, refused), subjects in groups.items():
+        what = f"{len(subjects)} × {about or 'hosts'}" if len(subjects) > 1 else about or subjects[0]
+        lines.append(f"{kind} {what}: {'for the same reason' if reason in told else reason}{refused}")
+        told.add(reason)
+    return lines

@@ -7,7 +7,6 @@ they held; the rest was idle. Lines add up to the ledger exactly.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.controller.journal import Journal
+from penstock.controller.journal.rows import payload_of
 from penstock.fleet.deployment import INSTANCE_ALIVE, InstanceState
 from penstock.infrastructure.leases import PRICE_STEP, Charge, Lease
 from penstock.topology.model import Topology
@@ -155,7 +155,7 @@ def _stays(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[_Stay]]:
         if row["what"] != "instance":
             continue
         name, at_s = row["name"], row["at_s"]
-        payload = json.loads(row["payload"]) if isinstance(row["payload"], str) else row["payload"]
+        payload = payload_of(row) if isinstance(row["payload"], str) else row["payload"]
         host = payload.get("host") if row["state"] in alive else None
         waits = row["state"] == str(InstanceState.REQUESTED)
         before = since.get(name)

@@ -17,7 +17,7 @@ import yaml
 from yaml.nodes import Node
 
 from penstock import quantities
-from penstock.errors import ConfigurationError, Mistake, TopologyError
+from penstock.errors import ConfigurationError, Mistake, QuantityError, TopologyError
 from penstock.topology.bounded import composed, read_text
 from penstock.topology.findings import sorted_mistakes
 from penstock.topology.forms import AMOUNT, BLACKOUT, DISTANCES, DURATION, LISTED_PRICE, MEMORY
@@ -281,9 +281,17 @@ def duration_text(seconds: float) -> str:
         f"{seconds / factor:.12g} {unit}"
         for unit, factor in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
     ]
-    exact = [text for text in texts if quantities.duration_s(text) == seconds and "e" not in text]
+    exact = [text for text in texts if "e" not in text and _read_s(text) == seconds]
     short = [text for text in exact if "." not in text]
     return (short or exact or [f"{seconds!r} s"])[0]
+
+
+def _read_s(text: str) -> float | None:
+    """The duration that a text is read as; None where rounding made it too long to be read."""
+    try:
+        return quantities.duration_s(text)
+    except QuantityError:
+        return None
 
 
 def memory_text(mib: int) -> str:

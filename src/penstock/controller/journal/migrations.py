@@ -24,9 +24,11 @@ from penstock.controller.journal.tables import (
     TICKS,
 )
 from penstock.errors import JournalError
+from penstock.quantities import shown
 
 VERSION = 5
 """The version of the tables in `tables`."""
+DAMAGED = "the journal was damaged, or written by something else"
 _LOCK = 0x70656E73
 """A number of our own for PostgreSQL's advisory locks: one process at a time makes or changes tables."""
 
@@ -62,7 +64,12 @@ def version_of(connection: sa.Connection) -> int:
     """The version of a database's tables; 0 where it has none of ours."""
     has_table = sa.inspect(connection).has_table
     if has_table(SCHEMA.name):
-        return int(connection.execute(sa.select(SCHEMA.c.version)).scalar() or 0)
+        found = connection.execute(sa.select(SCHEMA.c.version)).scalar() or 0
+        if not isinstance(found, int) or found < 0:  # SQLite keeps what it is given, of any type
+            raise JournalError(
+                f"expected the number of a version of its tables, got {shown(found)}: {DAMAGED}"
+            )
+        return found
     return 1 if has_table(TICKS.name) else 0
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any, Protocol
 
 from penstock.controller.guards import Verdict
+from penstock.controller.journal.migrations import DAMAGED
+from penstock.errors import JournalError
 from penstock.fleet.actions import ACTIONS, Action
 from penstock.fleet.lives import Life
 from penstock.infrastructure.leases import Charge, Lease
 from penstock.monitoring.measurements import Counted, Measurement, Signal
+from penstock.quantities import shown
 
 END_OF_RUN = "end of run"
 """Stands where the policy's name stands for the releases that end a run."""
@@ -168,8 +172,47 @@ def action_row(run: str, at_s: float, verdict: Verdict) -> list[Any]:
 
 def action_of(row: Mapping[str, Any]) -> Action:
     """The action that a row holds."""
-    action: Action = ACTIONS[row["kind"]](**json.loads(row["payload"]))
+    try:
+        action: Action = ACTIONS[row["kind"]](**payload_of(row))
+    except (KeyError, TypeError) as error:
+        raise _damaged("an action", row["kind"], error) from None
     return action
+
+
+def payload_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row holds beside its columns; JournalError where that is no mapping."""
+    try:
+        payload = json.loads(row["payload"])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged("a mapping as JSON", row["payload"], error) from None
+    if not isinstance(payload, dict):
+        raise _damaged("a mapping as JSON", payload)
+    return payload
+
+
+def amount_of(row: Mapping[str, Any], name: str) -> Decimal:
+    """The amount of money in a column; JournalError where there is none."""
+    try:
+        amount = Decimal(row[name])
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise _damaged(f"an amount of money as {name}", row[name], error) from None
+    if not amount.is_finite():
+        raise _damaged(f"an amount of money as {name}", row[name])
+    return amount
+
+
+def _number(row: Mapping[str, Any], name: str) -> Any:
+    """The number in a column; JournalError where there is none."""
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _damaged(f"a number as {name}", value)
+    return value
+
+
+def _damaged(expected: str, found: object, error: Exception | None = None) -> JournalError:
+    """SQLite keeps what it is given, of any type: what is read is not always what we wrote."""
+    reason = "" if error is None else f" ({type(error).__name__})"
+    return JournalError(f"expected {expected}, got {shown(found)}{reason}: {DAMAGED}")
 
 
 def life_row(run: str, life: Life) -> tuple[Any, ...]:
@@ -180,9 +223,7 @@ def life_row(run: str, life: Life) -> tuple[Any, ...]:
 
 def life_of(row: Mapping[str, Any]) -> Life:
     """The entry of a life that a row holds."""
-    return Life(
-        row["what"], row["name"], row["at_s"], row["state"], bool(row["over"]), json.loads(row["payload"])
-    )
+    return Life(row["what"], row["name"], row["at_s"], row["state"], bool(row["over"]), payload_of(row))
 
 
 def charge_row(run: str, charge: Charge) -> dict[str, Any]:
@@ -195,7 +236,9 @@ def charge_row(run: str, charge: Charge) -> dict[str, Any]:
 
 def charge_of(row: Mapping[str, Any]) -> Charge:
     """The charge that a row holds."""
-    return Charge(row["host"], row["at_s"], row["units"], Decimal(row["amount"]), row["reason"])
+    return Charge(
+        row["host"], _number(row, "at_s"), _number(row, "units"), amount_of(row, "amount"), row["reason"]
+    )
 
 
 def lease_row(run: str, lease: Lease) -> dict[str, Any]:
@@ -210,8 +253,9 @@ def lease_row(run: str, lease: Lease) -> dict[str, Any]:
 def lease_of(row: Mapping[str, Any]) -> Lease:
     """The lease that a row holds."""
     return Lease(
-        row["host"], row["site"], row["flavour"], row["at_s"], row["btu_s"],
-        Decimal(row["price_per_btu"]), row["units"], row["ended_s"], row["currency"],
+        row["host"], row["site"], row["flavour"], _number(row, "at_s"), _number(row, "btu_s"),
+        amount_of(row, "price_per_btu"), _number(row, "units"),
+        None if row["ended_s"] is None else _number(row, "ended_s"), row["currency"],
     )  # fmt: skip
 
 
