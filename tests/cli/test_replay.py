@@ -187,6 +187,11 @@ def test_the_last_time_of_a_run_alone_is_replayed_where_it_is_asked_for(a_run, t
         run = recorded(journal, a_topology(), 1200.0)
         with pytest.raises(ConfigurationError, match="nothing was observed in the last 1 s"):
             recorded(journal, a_topology(), 1.0)
+    twin = replayed(run, run.topology, "twin", seed=8)
+    # Its instances serve when the span begins, as those of the run did.
+    assert twin.kept == pytest.approx(run.happened.kept, abs=0.02)
+    assert twin.cost == pytest.approx(run.happened.cost, rel=0.1)
+    assert abs(twin.rescales - run.happened.rescales) <= 4
     sent = run.topology.sources[0].workload.parameters
     assert sum(sent["levels_per_s"]) * sent["hold_s"] == pytest.approx(600 * (25 + 40), rel=0.03)
     asked = ["--policies", "rate", "--jobs", "1", "--last", "20 min", "--out", str(tmp_path)]

@@ -36,6 +36,10 @@ from penstock.topology.model import Choice, Operator, Service, Topology
 
 TOPOLOGY_FILE = "topology.yaml"
 """What a run's folder calls the topology it ran."""
+LEAD_S = 1800.0
+"""The twin of a part of a run runs for so long before it: at its beginning instances served already."""
+LIKE_S = 300.0
+"""The load in that time is the mean over the first so many seconds of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Recorded:
     happened: Outcome
     steady: bool = False
     """Whether it was a real run: what a record took varied with its wait for a micro-batch, not its work."""
+    lead_s: float = 0.0
+    """How long a twin runs before what counts, where the run was under way at its beginning."""
 
 
 def journal_file(place: Path) -> Path:
@@ -135,11 +141,12 @@ def recorded(journal: Journal, topology: Topology, last_s: float | None = None) 
         )
     ticks_s = [row["at_s"] for row in journal.rows("tick", ("at_s",))]
     begun_s = [row["at_s"] - row["interval_s"] for row in rows]
+    first_s = min(begun_s + ticks_s)
     end_s = max([row["at_s"] for row in rows] + ticks_s)
     thinned = bool(journal.thinned())
     # Hosts are paid from the first tick on, long before anything is observed, to the last. But where older
     # observations were thinned, the load is known from the first of the others on.
-    start_s = min(begun_s) if thinned else min(begun_s + ticks_s)
+    start_s = min(begun_s) if thinned else first_s
     if last_s is not None:
         start_s = max(start_s, end_s - last_s)
     rows = [row for row, begin_s in zip(rows, begun_s, strict=True) if begin_s >= start_s - 1e-6]
@@ -172,17 +179,42 @@ def recorded(journal: Journal, topology: Topology, last_s: float | None = None) 
             host_s, instance_s = _starting_times(journal)
             profile = replace(profile, host_start_s=host_s, instance_start_s=instance_s)
         twin = profiled(twin, profile)
-    return Recorded(twin, start_s, duration_s, _happened(journal, topology, rows, start_s), steady=real)
+    happened = _came_to("as it happened", journal, topology, rows, start_s)
+    lead_s = LEAD_S if start_s > first_s else 0.0
+    return Recorded(twin, start_s, duration_s, happened, steady=real, lead_s=lead_s)
 
 
 def replayed(run: Recorded, topology: Topology, name: str, seed: int = 1) -> Outcome:
     """A run's load under a variation of its topology."""
+    topology, length_s = _led_in(topology, run.lead_s), run.lead_s + run.duration_s
     with Journal("sqlite://", "replay", buffered=True) as journal:
         settings = SimulationSettings(seed=seed, steady_service=run.steady)
         result = simulate(
-            topology, settings, duration_s=run.duration_s, journal=journal, budgeting=budgeting_for(topology)
+            topology, settings, duration_s=length_s, journal=journal, budgeting=budgeting_for(topology)
         )
-        return outcome_of(name, result, journal)
+        if not run.lead_s:
+            return outcome_of(name, result, journal)
+        rows = [r for r in journal.rows("observation") if r["at_s"] - r["interval_s"] >= run.lead_s - 1e-6]
+        return _came_to(name, journal, topology, rows, run.lead_s)
+
+
+def _led_in(topology: Topology, lead_s: float) -> Topology:
+    """The topology with a load before its sources' recorded ones that is as these begin."""
+
+    def led_in(workload: Choice | None) -> Choice | None:
+        if workload is None or not lead_s:
+            return workload
+        levels, hold_s = workload.parameters["levels_per_s"], workload.parameters["hold_s"]
+        like = float(np.mean(levels[: max(1, round(LIKE_S / hold_s))]))
+        # Whole steps of the recorded load have to follow, so these are made to fit.
+        edges_s = np.arange(0.0, lead_s + len(levels) * hold_s + hold_s, hold_s)
+        ends = np.concatenate([[0.0, like * lead_s], like * lead_s + np.cumsum(levels) * hold_s])
+        at_s = np.concatenate([[0.0], lead_s + hold_s * np.arange(len(levels) + 1)])
+        found = np.diff(np.interp(edges_s, at_s, ends)) / hold_s
+        return Choice(workload.name, {"levels_per_s": tuple(found.tolist()), "hold_s": hold_s})
+
+    sources = tuple(replace(source, workload=led_in(source.workload)) for source in topology.sources)
+    return replace(topology, sources=sources)
 
 
 def outcome_of(name: str, result: RunResult, journal: Journal) -> Outcome:
@@ -297,9 +329,10 @@ def _as_measured(
     return replace(operator, service=Service(mean_s, min(cv, 3.0)))
 
 
-def _happened(
-    journal: Journal, topology: Topology, rows: Sequence[Mapping[str, Any]], start_s: float
+def _came_to(
+    name: str, journal: Journal, topology: Topology, rows: Sequence[Mapping[str, Any]], start_s: float
 ) -> Outcome:
+    """What a run came to from an instant on, by its journal."""
     done = late = 0.0
     for row in rows:
         measured = Measurement(
@@ -328,7 +361,7 @@ def _happened(
     before = sum(charge.amount for charge in charges if charge.at_s < start_s)
     times, counts = _curve(rows, start_s)
     return Outcome(
-        "as it happened",
+        name,
         float(paid + begun),
         1.0 - late / done if done else 1.0,
         sum(kinds.get(kind, 0) for kind in ("StartInstance", "StopInstance", "MigrateInstance")),
