@@ -76,5 +76,5 @@ def session(master: str | None = None) -> SparkSession:
 
 if __name__ == "__main__":
     spark = session()
-    penstock.attach(spark, slo="2 s", policy="rate", max_instances=4)  # <- the second line
+    penstock.attach(spark, slo="2 s", max_instances=4)  # <- the second line
     start(spark, *sys.argv[1:3]).awaitTermination()

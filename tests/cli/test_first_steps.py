@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
@@ -14,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import doctor
+from penstock.cli.compare import compare
 from penstock.cli.doctor import findings_here
+from penstock.controller.journal import Journal
 from penstock.runs.assembly import load
 from penstock.runs.run import require_runnable
+from penstock.simulator import simulate
 from penstock.spark.needs import CLASSES, lacking_to_run
 from tests.cli.test_commands import SMALLEST, penstock
 
@@ -32,6 +36,19 @@ def test_a_new_project_is_right_and_runs_on_the_simulator(tmp_path: Path) -> Non
     penstock("simulate", "first.yaml", "--duration", "10 min", "--out", "run", folder=folder)
     assert "is there already" in penstock("new", "first", folder=tmp_path, expect=1)
     assert "expected a name" in penstock("new", "../out", folder=tmp_path, expect=1)
+
+
+def test_a_new_project_and_a_comparison_begin_with_auto(tmp_path: Path) -> None:
+    """It keeps on the simulator what the project's own test asks for, and grows for its load."""
+    penstock("new", "first", folder=tmp_path)
+    topology = load(tmp_path / "first" / "first.yaml")
+    assert {unit.policy.name for unit in topology.units} == {"auto"}
+    with Journal("sqlite://", "first", buffered=True) as journal:
+        result = simulate(topology, duration_s=1800.0, journal=journal)
+        running = [row["running"] for row in journal.rows("observation") if row["unit"] == "work"]
+    assert result.compliance.ratio("real_time") > 0.95
+    assert max(running) >= 2
+    assert inspect.signature(compare).parameters["policies"].default.split(",")[0] == "auto"
 
 
 @pytest.mark.spark

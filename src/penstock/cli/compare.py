@@ -69,7 +69,7 @@ class Row:
 
 def compare(
     file: Annotated[Path, typer.Argument(help="The topology file.")],
-    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "threshold,btu,rate",
+    policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "auto,rate,btu",
     filters: Annotated[str, typer.Option(help="Filters, separated by commas.")] = "none",
     btus: Annotated[
         str | None, typer.Option(help="Billing time units, separated by commas; else as the file says.")
