@@ -248,6 +248,15 @@ def test_a_torn_line_of_dead_letters_is_passed_over_and_the_next_one_stands_alon
     assert [json.loads(line)["record_id"] for line in (lines[0], lines[2])] == ["r1", "r2"]
 
 
+def test_of_micro_batches_that_are_finished_no_record_is_left_out_any_more(tmp_path):
+    skipped = Skipped(tmp_path)
+    skipped.add([Fault("op", "numbers", "r1", "why")], 3)
+    skipped.add([Fault("op", "numbers", "r2", "why")], 7)
+    assert skipped.ids() == {("numbers", "r1"), ("numbers", "r2")}
+    assert skipped.ids(finished=6) == {("numbers", "r2")}
+    assert skipped.ids(finished=7) == set()
+
+
 def test_what_a_unit_waits_for_is_said_once_while_it_lasts_and_again_when_it_comes_back():
     waiting = Waiting()
     said = [waiting.said("the disk is full", now_s) for now_s in range(0, 3600, 10)]

@@ -32,6 +32,7 @@ from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.priority import go_first_again, let_others_go_first
 from penstock.machine.secrets import log_redacted, redacted
+from penstock.spark.checkpoints import Checkpoint
 from penstock.spark.gateway.executors import ExecutorControl, scalability
 from penstock.spark.gateway.session import warn_less
 from penstock.spark.gateway.slots import ExecutorSlots
@@ -201,9 +202,10 @@ class UnitDriver:
                 spark.stop()
             return useless
         skipped = Skipped(self.folders.dead_letters(self.unit))
+        finished = Checkpoint(self.folders.checkpoint(self.unit)).finished()
         query = UnitQuery(
-            spark, self.topology, self.unit, self.folders, self.specification.bootstrap, skipped.ids(),
-            self.specification.storage, self.specification.attempt,
+            spark, self.topology, self.unit, self.folders, self.specification.bootstrap,
+            skipped.ids(finished), self.specification.storage, self.specification.attempt,
         )  # fmt: skip
         executors = ExecutorControl(spark)
         heart = threading.Thread(target=self._beat, args=(spark, executors, query), daemon=True)

@@ -55,10 +55,11 @@ class Skipped:
         self._file = folder / "skipped.jsonl"
         self._row_file = folder / "in-a-row.json"
 
-    def ids(self) -> set[tuple[str, str]]:
+    def ids(self, finished: int = -1) -> set[tuple[str, str]]:
         """Every record left out so far, as (input, id); a line that a crash tore is passed over.
 
         Such a line was being written when everything stopped: its record is found again at the next start.
+        Records of micro-batches up to `finished` are never read again, and need not be left out any more.
         """
         try:
             lines = self._file.read_bytes().splitlines()
@@ -68,14 +69,15 @@ class Skipped:
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
-                found.add((str(entry["input"]), str(entry["record_id"])))
-            except (ValueError, KeyError, TypeError):
+                if entry.get("batch") is None or int(entry["batch"]) > finished:
+                    found.add((str(entry["input"]), str(entry["record_id"])))
+            except (ValueError, KeyError, TypeError, AttributeError):
                 if line.strip():
                     LOG.warning("%s:%d: a line that cannot be read is passed over", self._file, number)
         return found
 
-    def add(self, faults: Sequence[Fault]) -> None:
-        """Write the faults down, with their records; one that is there already is not written again."""
+    def add(self, faults: Sequence[Fault], batch_id: int | None = None) -> None:
+        """Write a micro-batch's faults down, with their records; one that is there is not written again."""
         known = self.ids()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._file.open("ab") as file:
@@ -89,6 +91,7 @@ class Skipped:
                         "operator": fault.operator,
                         "cause": fault.cause,
                         "at_s": time.time(),
+                        "batch": batch_id,
                         "record": fault.record,
                     }
                     file.write(json.dumps(entry, default=str).encode() + b"\n")
@@ -151,6 +154,7 @@ def decide(
     if _OUTSIDE.search(text):
         return f"something the unit needs is away: records wait until it is back ({cause})"
     batch_id = Checkpoint(query.checkpoint).unfinished()
+    query.leaves_out_of(batch_id)
     culprits = Culprits() if batch_id is None else find_culprits(query, batch_id)
     rows = {} if batch_id is None else _rows(query, batch_id, culprits, skipped)
     longest = max((records for records, _ in rows.values()), default=0)
@@ -169,7 +173,7 @@ def decide(
                 f"blame: {cause}"
             ) from error
         return f"trying again after: {cause}"
-    return _about(query, new, error, attempt, skipped, rows)
+    return _about(query, new, error, attempt, skipped, rows, batch_id)
 
 
 def _rows(
@@ -192,12 +196,13 @@ def _about(
     attempt: int,
     skipped: Skipped,
     rows: Mapping[str, tuple[int, str]],
+    batch_id: int | None,
 ) -> str:
     """What to do about records that operators throw on, by each operator's own choice."""
     choices = {fault: query.topology.operator_by_name[fault.operator].on_error for fault in faults}
     stopping = [fault for fault, choice in choices.items() if choice != "skip"]
     if not stopping:
-        skipped.add(faults)
+        skipped.add(faults, batch_id)
         skipped.note_in_a_row(rows)
         query.skipped |= {(fault.given, fault.record_id) for fault in faults}
         folder = query.folders.dead_letters(query.plan.unit)

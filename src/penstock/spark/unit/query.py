@@ -76,6 +76,7 @@ class UnitQuery:
         self.plan = plan_unit(topology, unit)
         self.folders = folders
         self.skipped = set(skipped)
+        self._left_out_of: int | None = None
         self._channels = Channels(topology, folders, bootstrap)
         self._mirror = None
         if storage is not None:
@@ -434,6 +435,12 @@ class UnitQuery:
                 # Channels tell by themselves when records arrived and from when they are.
                 frames[given.name] = self.channel(given.channel).read(self.spark, given.stream, left_out)
         return frames
+
+    def leaves_out_of(self, batch_id: int | None) -> None:
+        """Records are left out of this micro-batch; of one before it none is read again."""
+        if batch_id is not None and self._left_out_of not in (None, batch_id):
+            self.skipped.clear()
+        self._left_out_of = batch_id if batch_id is not None else self._left_out_of
 
     def _left_out(self, name: str) -> list[str]:
         return sorted(record_id for given, record_id in self.skipped if given == name)
