@@ -47,6 +47,38 @@ def test_what_a_kafka_source_began_with_is_whole(checkpoint):
     put(checkpoint / "commits" / "1", 'v1\n{"nextBatchWatermarkMs":0}')
 
     assert mend(checkpoint, lambda batch: True) == []
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.9])
+def test_what_a_kafka_source_began_with_is_made_anew_once_a_batch_is_finished(checkpoint, keep):
+    began = checkpoint / "sources" / "0" / "0"
+    (checkpoint / "sources" / "0" / "1").unlink()
+    put(began, '\0v1\n{"topic":{"0":0,"1":0}}')
+    for batch in (0, 1):
+        put(checkpoint / "offsets" / str(batch), f'v1\n{META}\n{{"topic":{{"0":{batch + 3},"1":4}}}}')
+
+    tear(began, keep)
+    (told,) = mend(checkpoint, lambda batch: True)
+    assert "what input 0 began with was torn" in told
+    assert began.read_text() == '\0v1\n{"topic":{"0":3,"1":4}}', "where batch 0 ended: 1 is not finished"
+    assert mend(checkpoint, lambda batch: True) == []
+
+
+def test_what_a_kafka_source_began_with_is_no_guess_while_the_first_batch_goes_on(checkpoint):
+    began = checkpoint / "sources" / "0" / "0"
+    for file in ("sources/0/1", "offsets/1", "commits/0"):
+        (checkpoint / file).unlink()
+    put(began, '\0v1\n{"topic":{"0":0,"1":0}}')
+    put(checkpoint / "offsets" / "0", f'v1\n{META}\n{{"topic":{{"0":3,"1":4}}}}')
+
+    tear(began, 0.9)
+    with pytest.raises(ConfigurationError, match="torn at sources/0/0"):
+        mend(checkpoint, lambda batch: True)
+
+
+def test_what_a_file_source_began_with_is_not_made_out_of_offsets(checkpoint):
+    for file in ("sources/0/1", "offsets/1"):
+        (checkpoint / file).unlink()
     tear(checkpoint / "sources" / "0" / "0", 0.9)
     with pytest.raises(ConfigurationError, match="torn at sources/0/0"):
         mend(checkpoint, lambda batch: True)

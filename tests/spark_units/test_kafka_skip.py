@@ -41,6 +41,33 @@ def test_a_record_that_fails_behind_a_broker_is_skipped_and_no_good_one_with_it(
     assert Skipped(RunFolders(tmp_path).dead_letters("unit")).ids() == {("double", "r000013")}
 
 
+def test_a_unit_goes_on_although_what_it_began_with_at_its_broker_is_torn(spark, broker, tmp_path):  # noqa: F811
+    topology = a_topology(
+        [
+            Operator("double", ("numbers",), "functions:double", schema="number long, twice long"),
+            Operator("op", ("double",)),
+        ],
+        [Sink("out", ("op",), "jsonl:out")],
+        [Unit("before", ("double",)), Unit("unit", ("op",))],
+        channels=(Channel("broker", "kafka", {"partitions": 2}),),
+    )
+    began = RunFolders(tmp_path).checkpoint("unit") / "sources" / "0" / "0"
+    for number in range(3):
+        put(tmp_path, range(10 * number, 10 * number + 10), batch_id=number, unit="before")
+        local = LocalRun(spark, topology, tmp_path, broker.record().bootstrap)
+        local.start()
+        try:
+            local.process_all()
+        finally:
+            local.stop()
+        if number < 2:
+            began.write_bytes(began.read_bytes()[:-1])
+
+    ids = sorted(record["record_id"] for record in read_results(tmp_path / "results" / "out"))
+    assert ids == [f"r{n:06d}" for n in range(30)], local.notices
+    assert any("began with was torn" in told for told in local.notices)
+
+
 def test_behind_a_broker_it_does_not_matter_how_many_inputs_and_operators_there_are(spark, broker, tmp_path):  # noqa: F811
     constant = Choice("constant", {"level_per_s": 20.0})
     topology = Topology(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigurationError
+from penstock.machine.files import written
 from penstock.spark.checkpoints import Checkpoint
 
 LOG = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ def mend(checkpoint: Path, has_output: Callable[[int], bool]) -> list[str]:
     if finished >= 0 and not _whole(checkpoint / "commits" / str(finished)):
         (checkpoint / "commits" / str(finished)).unlink()
         told.append(f"the mark of finished batch {finished} was torn: the batch is finished again")
+    told += _begin_anew(checkpoint, known.finished())
     started = known.started()
     torn = [checkpoint / "offsets" / str(started)] if started >= 0 else []
     for index in _numbers(checkpoint / "sources"):
@@ -50,6 +52,36 @@ def mend(checkpoint: Path, has_output: Callable[[int], bool]) -> list[str]:
     for file in [*torn, checkpoint / "offsets" / str(batch)]:
         file.unlink(missing_ok=True)
     return _said([*told, f"batch {batch} was torn before it had results ({names}): it is planned anew"])
+
+
+def _begin_anew(checkpoint: Path, finished: int) -> list[str]:
+    """Write anew what sources on Kafka began with, where it is torn and a batch has been finished since.
+
+    Spark reads that note at every start, and goes by it before the first batch alone: later ones begin where
+    the one before ended, which is in the offsets. So any place it had come to will do.
+    """
+    told = []
+    for index in _numbers(checkpoint / "sources") if finished >= 0 else ():
+        file = checkpoint / "sources" / str(index) / "0"
+        place = None if _whole(file) else _kafka_place(checkpoint / "offsets" / str(finished), index)
+        if place is not None:
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+            written(file, f"\0v1\n{place}", durable=True)
+            told.append(
+                f"what input {index} began with was torn (sources/{index}/0): nothing begins there any more, "
+                f"it has the place of batch {finished} now"
+            )
+    return told
+
+
+def _kafka_place(entry: Path, index: int) -> str | None:
+    """How far a source on Kafka had come by an entry of offsets; None of another source, or a torn entry."""
+    try:
+        line = entry.read_text().splitlines()[2 + index] if _whole(entry) else "{}"
+        topics = json.loads(line)
+    except (OSError, ValueError, IndexError):
+        return None
+    return line if topics and all(isinstance(partitions, dict) for partitions in topics.values()) else None
 
 
 def _said(told: list[str]) -> list[str]:
