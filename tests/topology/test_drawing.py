@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from itertools import combinations
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
@@ -12,8 +14,9 @@ from typer.testing import CliRunner
 from penstock.cli.show import show
 from penstock.topology.drawing import draw, page
 from penstock.topology.file import dump_topology
-from penstock.topology.layout import layout
+from penstock.topology.layout import _inversions, layout
 from penstock.topology.model import Operator, Sink, Source, Topology
+from tests.fuzz.limits import within
 from tests.topology.strategies import a_topology, topologies
 
 SMALL = """\
@@ -113,3 +116,19 @@ def test_the_command_draws_and_writes_a_page(tmp_path):
     assert "parse" in result.output
     assert "▼" in result.output
     assert html.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_edges_that_cross_are_counted_as_pairs():
+    random_ = random.Random(1)
+    for _ in range(50):
+        pairs = [(random_.randrange(6), random_.randrange(6)) for _ in range(12)]
+        crossed = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in combinations(pairs, 2))
+        assert _inversions(pairs) == crossed
+
+
+def test_a_topology_in_which_everything_takes_everything_before_it_is_drawn():
+    names = [f"o{number}" for number in range(80)]
+    operators = tuple(Operator(name, tuple(names[:number]) or ("s",)) for number, name in enumerate(names))
+    with within(120.0):
+        drawn = draw(Topology("t", (Source("s"),), operators)).plain
+    assert all(f"│ {name} " in drawn for name in names)

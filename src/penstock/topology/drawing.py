@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 
 from rich.text import Text
 
@@ -78,13 +80,14 @@ class _Canvas:
     def text(self) -> Text:
         """The drawing, ready to print; boxes cover lines."""
         cells = {place: (_LINES.get(way, " "), "dim") for place, way in self._ways.items()} | self._cells
-        rows = max((row for row, _ in cells), default=-1) + 1
+        last: dict[int, int] = {}
+        for row, column in cells:
+            last[row] = max(last.get(row, -1), column)
         drawing = Text(no_wrap=True, overflow="crop")
-        for row in range(rows):
-            last = max((column for r, column in cells if r == row), default=-1)
-            for column in range(last + 1):
-                character, style = cells.get((row, column), (" ", ""))
-                drawing.append(character, style or None)
+        for row in range(max(last, default=-1) + 1):
+            shown = [cells.get((row, column), (" ", "")) for column in range(last.get(row, -1) + 1)]
+            for style, run in groupby(shown, key=itemgetter(1)):
+                drawing.append("".join(character for character, _ in run), style or None)
             drawing.append("\n")
         return drawing
 

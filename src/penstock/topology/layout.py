@@ -6,9 +6,9 @@ through a box. Terminal and page share the result, so both show the same picture
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 from penstock.topology.model import Topology
 
@@ -37,13 +37,27 @@ class Layout:
     edges: tuple[tuple[str, str], ...]
     """Pairs of node keys; the second stands one layer below the first."""
 
+    sources: Mapping[str, tuple[str, ...]] = field(init=False)
+    """By node, the keys one layer above that lead to it."""
+    targets: Mapping[str, tuple[str, ...]] = field(init=False)
+    """By node, the keys one layer below that it leads to."""
+
+    def __post_init__(self) -> None:
+        above: dict[str, list[str]] = {}
+        below: dict[str, list[str]] = {}
+        for before, after in self.edges:
+            above.setdefault(after, []).append(before)
+            below.setdefault(before, []).append(after)
+        object.__setattr__(self, "sources", {key: tuple(keys) for key, keys in above.items()})
+        object.__setattr__(self, "targets", {key: tuple(keys) for key, keys in below.items()})
+
     def sources_of(self, key: str) -> tuple[str, ...]:
         """The keys one layer above that lead to this node."""
-        return tuple(before for before, after in self.edges if after == key)
+        return self.sources.get(key, ())
 
     def targets_of(self, key: str) -> tuple[str, ...]:
         """The keys one layer below that this node leads to."""
-        return tuple(after for before, after in self.edges if before == key)
+        return self.targets.get(key, ())
 
 
 def layout(topology: Topology) -> Layout:
@@ -67,25 +81,28 @@ def layout(topology: Topology) -> Layout:
     for name, kind in kinds.items():
         layers[depth[name]].append(Node(name, name, kind))
     edges: list[tuple[str, str]] = []
+    known = set(kinds)
     for name, names in inputs.items():
         for before in dict.fromkeys(names):
-            edges += _with_waypoints(before, name, depth, layers)
+            edges += _with_waypoints(before, name, depth, layers, known)
     ordered = _ordered(layers, edges)
     return Layout(tuple(tuple(layer) for layer in ordered), tuple(edges))
 
 
 def _with_waypoints(
-    before: str, after: str, depth: Mapping[str, int], layers: list[list[Node]]
+    before: str, after: str, depth: Mapping[str, int], layers: list[list[Node]], known: set[str]
 ) -> list[tuple[str, str]]:
-    """An edge as steps of one layer; edges out of the same node share their waypoints."""
-    steps = [before]
-    known = {node.key for layer in layers for node in layer}
+    """An edge as steps of one layer; edges out of the same node share their waypoints, those `known`."""
+    edges: list[tuple[str, str]] = []
+    last = before
     for level in range(depth[before] + 1, depth[after]):
         key = f"{before}\N{RIGHTWARDS ARROW}{level}"
         if key not in known:
+            known.add(key)
             layers[level].append(Node(key, None, "waypoint"))
-        steps.append(key)
-    return [pair for pair in pairwise([*steps, after]) if pair[1] == after or pair[1] not in known]
+            edges.append((last, key))
+        last = key
+    return [*edges, (last, after)]
 
 
 def _ordered(layers: list[list[Node]], edges: list[tuple[str, str]]) -> list[list[Node]]:
@@ -99,13 +116,14 @@ def _ordered(layers: list[list[Node]], edges: list[tuple[str, str]]) -> list[lis
     current = [list(layer) for layer in layers]
     for sweep in range(_SWEEPS):
         neighbours = above if sweep % 2 == 0 else below
+        place = {node.key: i / max(1, len(row) - 1) for row in current for i, node in enumerate(row)}
         for layer in current if sweep % 2 == 0 else reversed(current):
-            place = {node.key: i / max(1, len(row) - 1) for row in current for i, node in enumerate(row)}
             means = {
                 node.key: _mean([place[k] for k in neighbours.get(node.key, ())], place[node.key])
                 for node in layer
             }
             layer.sort(key=lambda node: means[node.key])
+            place.update({node.key: i / max(1, len(layer) - 1) for i, node in enumerate(layer)})
         crossings = _crossings(current, edges)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in current], crossings
@@ -122,9 +140,18 @@ def _crossings(layers: list[list[Node]], edges: list[tuple[str, str]]) -> int:
     by_level: dict[int, list[tuple[int, int]]] = {}
     for before, after in edges:
         by_level.setdefault(place[before][0], []).append((place[before][1], place[after][1]))
-    return sum(
-        (a[0] - b[0]) * (a[1] - b[1]) < 0
-        for pairs in by_level.values()
-        for i, a in enumerate(pairs)
-        for b in pairs[i + 1 :]
-    )
+    return sum(map(_inversions, by_level.values()))
+
+
+def _inversions(pairs: list[tuple[int, int]]) -> int:
+    """How many pairs of edges, given by their places above and below, cross.
+
+    From the left on, an edge crosses those before it that end further to the right. Those that begin at the
+    same place come by their ends, and so do not count.
+    """
+    ends: list[int] = []
+    crossed = 0
+    for _, end in sorted(pairs):
+        crossed += len(ends) - bisect_right(ends, end)
+        insort(ends, end)
+    return crossed
