@@ -92,7 +92,7 @@ _KINDS = {
     "null": "nothing", "bool": "true or false", "int": "a whole number", "float": "a number",
     "timestamp": "a date",
 }  # fmt: skip
-_RESOLVER = yaml.resolver.Resolver()
+_RESOLVER: Any = yaml.resolver.Resolver()
 LONGEST_NUMBER = 1_000
 """Characters of a number: to read one of many costs the square of them."""
 
@@ -112,7 +112,7 @@ def wrong_tag(node: Node) -> str | None:
         return _no_tags(node)
     if kind in ("int", "float") and len(node.value) > LONGEST_NUMBER:
         return f"expected {_KINDS[kind]}, got one of {len(node.value):,} characters"
-    found = _RESOLVER.resolve(ScalarNode, node.value, (True, False)).removeprefix(_TAG)
+    found = str(_RESOLVER.resolve(ScalarNode, node.value, (True, False))).removeprefix(_TAG)
     if found == kind or (kind, found) == ("float", "int"):
         return None
     return f"expected {_KINDS[kind]} after !!{kind}, got {shown_node(node)}"
