@@ -102,8 +102,10 @@ def topology_of_run(place: Path, given: Path | None) -> Topology:
     """The topology a run ran: that of a file given, of its folder, its plan or its journal."""
     folder = RunFolder(journal_file(place).parent)
     file = given or folder.root / TOPOLOGY_FILE
-    if given is not None or file.is_file():
+    if file.is_file():
         return load_topology(file)
+    if given is not None:
+        raise ConfigurationError(f"expected the run's topology in {file}, which is no file")
     if (folder.root / "plan.json").is_file():
         return folder.plan().read_topology()
     with opened(place) as journal:
