@@ -26,6 +26,11 @@ def test_the_measured_settings_are_on_by_default() -> None:
     assert settings["spark.cleaner.periodicGC.interval"] == "10min"
 
 
+def test_nothing_is_kept_for_a_page_that_nobody_can_open() -> None:
+    assert spark_settings(MASTER)["spark.sql.ui.retainedExecutions"] == "50"
+    assert "spark.sql.ui.retainedExecutions" not in spark_settings(MASTER, ui=True)
+
+
 def test_every_setting_can_be_overridden() -> None:
     defaults = spark_settings(MASTER)
     user = {name: f"mine-{name}" for name in defaults}

@@ -121,6 +121,14 @@ def spark_settings(
         # Each Python call moves a whole Arrow batch instead of pickled rows.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
+    if not ui:
+        # Spark keeps what it would show on its page of the last 1000 executions, plans and metrics included.
+        settings |= {
+            "spark.sql.ui.retainedExecutions": "50",
+            "spark.ui.retainedJobs": "100",
+            "spark.ui.retainedStages": "100",
+            "spark.ui.retainedTasks": "2000",
+        }
     if checkpoints_on_local_disk:
         # The default forks about 40 processes a batch on a local disk: 150 ms a batch against 50 ms.
         settings["spark.sql.streaming.checkpointFileManagerClass"] = FAST_CHECKPOINTS
