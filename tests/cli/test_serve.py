@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from pathlib import Path
+from typing import Any, cast
 
+from penstock.cli.serve import _taking_up
 from tests.cli.test_commands import penstock
 
 
@@ -34,3 +37,25 @@ def test_the_journal_of_a_pair_is_in_a_file_for_its_owner_and_not_in_the_unit(tm
     assert f"EnvironmentFile={file}" in unit
     assert file.read_text() == f'PENSTOCK_JOURNAL="{url}"\n'
     assert file.stat().st_mode & 0o077 == 0
+
+
+class Looked:
+    """The runs of a service, which are looked at; the first look fails."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self.ended, self.looks = ended, list[dict[str, Any]]()
+
+    def take_up(self, **given: Any) -> list[str]:
+        self.looks.append(given)
+        if len(self.looks) == 1:
+            raise RuntimeError("nobody thought of this")
+        self.ended.set()
+        return ["shop"]
+
+
+def test_a_service_goes_on_looking_and_ends_no_controller_for_being_quiet() -> None:
+    ended, said = threading.Event(), list[str]()
+    runs = Looked(ended)
+    _taking_up(cast(Any, runs), ended, said.extend, every_s=0.01)
+    assert runs.looks == [{}, {}], "with no limit of silence: controllers tick as seldom as they are told to"
+    assert said == ["shop"]

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.console import console as open_console
-from penstock.errors import ClusterError, ConfigurationError, PenstockError
+from penstock.errors import ClusterError, ConfigurationError
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.folders import private_folder
 from penstock.machine.processes import exit_on_sigterm, interrupt_on_signals
@@ -127,18 +127,11 @@ def _serve(
 
     ended = threading.Event()
 
-    def take_up() -> None:
-        for name in runs.take_up(hung_s=None if turn is None else SILENT_S):
+    def say(names: Sequence[str]) -> None:
+        for name in names:
             console.print(f"taken up again: {name}", markup=False)
 
-    def go_on_taking_up() -> None:
-        while not ended.wait(TAKEN_UP_EVERY_S):
-            try:
-                take_up()
-            except (PenstockError, OSError) as error:
-                LOG.warning("runs could not be looked at: %s", error)
-
-    take_up()
+    say(runs.take_up(hung_s=None if turn is None else SILENT_S))
     host, port = listening.getsockname()[:2]
     address = f"http://{host}:{port}/"
     told = f"serving {runs.root} at {address}api/v1; the token is in {runs.root / 'token'}"
@@ -161,7 +154,8 @@ def _serve(
         turn.keep(leave)
     exit_on_sigterm()  # uvicorn ends in order, then passes the signal on
     peers.start()
-    threading.Thread(target=go_on_taking_up, daemon=True, name="penstock-taking-up").start()
+    looking = threading.Thread(target=_taking_up, args=(runs, ended, say), daemon=True, name="taking-up")
+    looking.start()
     with made_known(runs.root, address, has_turn=turn is not None):
         try:
             server.run([listening])
@@ -169,6 +163,24 @@ def _serve(
             ended.set()
     if lost:
         raise ClusterError(f"another service has taken over, this one ends: {lost[0]}")
+
+
+def _taking_up(
+    runs: Runs,
+    ended: threading.Event,
+    say: Callable[[Sequence[str]], None],
+    every_s: float = TAKEN_UP_EVERY_S,
+) -> None:
+    """Take up runs that nobody runs, until told to end.
+
+    Who hangs is ended when a service begins its turn alone: later on that is the matter of each run's
+    watcher, which knows how often its controller has something to say.
+    """
+    while not ended.wait(every_s):
+        try:
+            say(runs.take_up())
+        except Exception:  # who looks must not end: a run that dies would stay down
+            LOG.exception("runs could not be looked at; it is tried again")
 
 
 def _unit(folder: Path, host: str, port: int, journal: str | None, peers: Sequence[Path]) -> str:

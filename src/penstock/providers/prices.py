@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ProviderError, UnavailableError
+from penstock.machine.asking import NO_ANSWER
 from penstock.machine.files import written
 from penstock.topology.model import HostFlavour, Site
 
@@ -68,7 +69,7 @@ def listed(
         return known
     try:
         found = fetch(flavours)
-    except (OSError, ProviderError) as error:
+    except (*NO_ANSWER, ProviderError) as error:
         if not known:
             raise UnavailableError(f"the price list of site {site.name} cannot be had: {error}") from error
         return known

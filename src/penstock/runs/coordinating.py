@@ -36,6 +36,7 @@ from penstock.budgets.queues import SharedQueue
 from penstock.budgets.remote import RemoteCost
 from penstock.controller.state import WINDOW
 from penstock.errors import ClusterError, ConfigurationError, PenstockError, told
+from penstock.machine.asking import NO_ANSWER
 from penstock.machine.files import PRIVATE, written
 from penstock.machine.secrets import remember
 from penstock.plain import from_json, to_json
@@ -319,7 +320,7 @@ def _hand_out(member: Member, unit: str, found: Distribution) -> str | None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S):
             return None
-    except (OSError, ValueError, urllib.error.URLError) as error:
+    except (*NO_ANSWER, ValueError) as error:
         return told(f"{type(error).__name__}: {error}"[:200])
 
 
